@@ -1,0 +1,50 @@
+# A fresh machine needs Python 3.11+, make and gcc; everything else is set up here.
+#   make run     judge one implementation, benchmark it, log it, write the report   (IMPL=triton TRACE=file.csv)
+#   make test    lint, types and every test of the repository
+#   make gpu     laws and benchmark on a CUDA device                                (GPU_IMPLS="triton flashinfer")
+
+PYTHON ?= python3
+IMPL ?= triton
+TRACE ?= $(wildcard ../shared/traces/AzureLLMInferenceTrace_conv.csv)
+GPU_IMPLS ?= triton flash-attn flashinfer
+LAW_IMPLS := reference,torch,triton,paged,contiguous
+
+BIN := .venv/bin
+INSTALLED := .venv/installed
+
+.PHONY: run test lint laws gpu clean
+
+run: $(INSTALLED)
+	$(BIN)/kvproof run --impl=$(IMPL) $(if $(TRACE),--trace=$(TRACE))
+
+test: lint
+	$(BIN)/pytest -n 2 --benchmark-skip
+	$(MAKE) laws
+
+lint: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+laws: $(INSTALLED)
+	$(BIN)/pytest -n 2 suites/ --impl=$(LAW_IMPLS) --tier=smoke
+
+# One run for each implementation: one that is unavailable does not hide the verdict on the others.
+gpu: $(INSTALLED)
+	@$(BIN)/python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' \
+	|| { echo "make gpu: torch finds no CUDA device on this machine, so nothing was verified"; exit 1; }
+	@failed=""; for impl in $(GPU_IMPLS); do \
+	  $(BIN)/kvproof run --impl=$$impl --device=cuda --tier=full $(if $(TRACE),--trace=$(TRACE)) || failed="$$failed $$impl"; \
+	done; \
+	if [ -n "$$failed" ]; then echo "make gpu: not verified:$$failed"; exit 1; fi
+
+$(INSTALLED): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	|| { echo "kvproof needs Python 3.11 or newer, and $(PYTHON) is not; name one: make PYTHON=python3.12"; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet -e '.[dev]' -c constraints.txt
+	@touch $@
+
+clean:
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis .benchmarks dist results
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

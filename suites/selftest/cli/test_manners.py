@@ -1,0 +1,106 @@
+"""What every command has in common: quick help, exit codes, errors in a line or two, plain text in a pipe."""
+
+import os
+import pty
+import subprocess
+import sys
+import time
+
+import pytest
+from click.testing import CliRunner
+from kvproof_suites import cli
+
+RUN = [sys.executable, "-c", "from kvproof_suites.cli import main; main()"]
+
+
+def kvproof(*arguments, **options):
+    return subprocess.run([*RUN, *arguments], capture_output=True, text=True, timeout=120, check=False, **options)
+
+
+def test_help_is_quick_and_imports_nothing_heavy():
+    probe = "import sys; sys.argv = ['kvproof', '--help']; from kvproof_suites.cli import main\n"
+    probe += "try: main()\nfinally: print('heavy:', {'torch', 'mlflow', 'plotly', 'pytest', 'rich'} & set(sys.modules))"
+    seconds = []
+    for _ in range(3):
+        started = time.perf_counter()
+        shown = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+        seconds.append(time.perf_counter() - started)
+    assert shown.stdout.endswith("heavy: set()\n")
+    assert min(seconds) < 0.5, seconds
+
+
+@pytest.mark.parametrize("name", list(cli.COMMANDS))
+def test_each_command_shows_an_example_in_its_help(name):
+    shown = CliRunner().invoke(cli.main, [name, "--help"])
+    assert shown.exit_code == cli.CONFORMS
+    assert f"kvproof {name}" in shown.output.split("\n", 1)[1], shown.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["lst"], "No such command 'lst'"),
+        (["list", "--jsn"], "No such option '--jsn'"),
+        (["new"], "Missing argument 'PATH'"),
+    ],
+)
+def test_a_usage_error_is_told_in_two_lines_and_exits_with_4(arguments, said):
+    told = kvproof(*arguments)
+    assert told.returncode == cli.USAGE_ERROR
+    assert said in told.stderr
+    assert told.stderr.count("\n") == 2
+    assert told.stdout == ""
+
+
+def test_a_fault_of_ours_exits_with_3_and_shows_where(monkeypatch):
+    def broken():
+        raise ZeroDivisionError("of ours")
+
+    monkeypatch.setattr("kvproof_impls.registry.names", broken)
+    told = CliRunner().invoke(cli.main, ["list"])
+    assert told.exit_code == cli.INTERNAL_ERROR
+    assert "ZeroDivisionError: of ours" in told.stderr
+
+
+def test_control_c_exits_with_2(monkeypatch):
+    def interrupted():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("kvproof_impls.registry.names", interrupted)
+    told = CliRunner().invoke(cli.main, ["list"])
+    assert (told.exit_code, told.stderr.strip()) == (cli.INTERRUPTED, "interrupted")
+
+
+def on_a_terminal(*arguments, **environment):
+    """What the command writes when standard output is a terminal."""
+    leader, follower = pty.openpty()
+    env = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "200", **environment}
+    env = {name: value for name, value in env.items() if name != "NO_COLOR" or name in environment}
+    subprocess.run([*RUN, *arguments], stdout=follower, stderr=subprocess.DEVNULL, check=True, env=env, timeout=120)
+    os.close(follower)
+    shown = b""
+    while chunk := _read(leader):
+        shown += chunk
+    os.close(leader)
+    return shown.decode()
+
+
+def _read(leader):
+    try:
+        return os.read(leader, 65536)
+    except OSError:  # how Linux says that the other end is closed
+        return b""
+
+
+def test_a_terminal_gets_a_coloured_table_a_pipe_gets_tabs():
+    shown, piped = on_a_terminal("list"), kvproof("list").stdout
+    assert "\x1b[" in shown
+    assert "─" in shown
+    assert "\x1b[" not in piped
+    assert piped.splitlines()[0] == "name\tprovides\tversion\tstate\tsummary"
+
+
+def test_no_color_is_honoured():
+    shown = on_a_terminal("list", NO_COLOR="1")
+    assert "─" in shown
+    assert not any(f"\x1b[{colour}m" in shown for colour in range(30, 48))
