@@ -1,0 +1,167 @@
+"""The fields of a results file, as one table: the writer, the reader and the JSON Schema are all made from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+SCHEMA_VERSION = 1
+
+OUTCOMES = ("verified", "broken", "refused", "known_broken", "not_run", "error")
+"""What became of one test of a law. ``refused``: the implementation declares that it can't; ``known_broken``: listed in
+its expectations file, and still broken; ``not_run``: this machine can't; ``error``: the test itself failed."""
+
+TABLES = ("dense", "identity", "shuffled", "churned")
+"""States of a block table, from no paging at all to what a replayed trace leaves behind."""
+
+Condition = tuple[str, tuple[object, ...]]
+"""(field, values): true when the record's field holds one of the values."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """One field. A field that is not required may be absent or null; readers always see it, as None."""
+
+    type: str
+    """A key of ``validate.TYPES``: text, name (no slash), time (ISO 8601), texts, flag, integer, count (integer >= 0),
+    number (finite, >= 0), share (0 to 1), object, objects."""
+    doc: str
+    required: bool = False
+    identity: bool = False
+    """Goes into record_id: of two records of one run that agree in all identity fields the later wins."""
+    choices: tuple[str, ...] = ()
+    needed_when: Condition | None = None
+    only_when: Condition | None = None
+    fields: Mapping[str, Field] | None = None
+
+
+def _needed(type: str, doc: str, **more: object) -> Field:
+    return Field(type, doc, required=True, **more)  # type: ignore[arg-type]
+
+
+COMMON: Mapping[str, Field] = {
+    "schema_version": _needed("count", f"this table is version {SCHEMA_VERSION}"),
+    "kind": _needed("text", "session, law, benchmark, replay or end"),
+    "run_id": _needed("text", "name of the run; one file holds one run"),
+    "record_id": _needed(
+        "text", "hash of run, kind and the identity fields; stable, so that a sink never doubles a record"
+    ),
+    "time_utc": _needed("time", "when it was written"),
+}
+
+_IMPLEMENTATION = {
+    "name": _needed("text", "as given to --impl"),
+    "version": Field("text", "of the distribution behind it"),
+    "provides": Field("text", "allocator, kernel, or allocator + kernel"),
+    "summary": Field("text", "one line about it"),
+    "unavailable": Field("text", "why it could not be used at all on this machine"),
+}
+
+_ENVIRONMENT = {
+    "python": Field("text", "version"),
+    "torch": Field("text", "version"),
+    "triton": Field("text", "version"),
+    "platform": Field("text", "operating system and architecture"),
+    "cpu": Field("text", "model"),
+    "num_cpus": Field("count", "logical cores that the process may use"),
+    "gpu": Field("text", "model"),
+    "git_commit": Field("text", "of the repository the run was started in"),
+    "kvproof": Field("text", "version"),
+}
+
+SESSION: Mapping[str, Field] = {
+    "implementations": _needed("objects", "what was selected", fields=_IMPLEMENTATION),
+    "tier": _needed("text", "smoke, full or nightly"),
+    "seed": _needed("integer", "all random draws of the run come from it"),
+    "device": _needed("text", "torch device"),
+    "command": _needed("texts", "arguments that repeat the run"),
+    "environment": _needed("object", "versions and machine", fields=_ENVIRONMENT),
+}
+
+_COMPARED: Condition = ("outcome", ("verified", "broken", "known_broken"))
+_UNVERIFIED: Condition = ("outcome", tuple(outcome for outcome in OUTCOMES if outcome != "verified"))
+
+LAW: Mapping[str, Field] = {
+    "law": _needed("text", "id in SPEC.md, such as G18", identity=True),
+    "sentence": _needed("text", "the law in one sentence"),
+    "test": _needed("text", "pytest node id", identity=True),
+    "implementation": _needed("text", "name", identity=True),
+    "outcome": _needed("text", "what became of it", choices=OUTCOMES),
+    "reason": Field("text", "why it is not verified, or what differed", needed_when=_UNVERIFIED),
+    "case": Field("text", "the shrunk case, to paste"),
+    "seconds": _needed("number", "duration of the test"),
+    "error_to_bound": Field("number", "largest error over its bound; 1 and more is broken", only_when=_COMPARED),
+}
+
+_TIMED: Condition = ("timed", (True,))
+_DECODE: Condition = ("group", ("decode",))
+_ALLOCATOR: Condition = ("group", ("allocator",))
+
+_RESOURCES = {
+    "target": _needed("text", "architecture compiled for, such as sm_90"),
+    "registers": Field("count", "a thread"),
+    "spill_bytes": Field("count", "a thread, to local memory"),
+    "shared_bytes": Field("count", "shared memory a thread block"),
+    "num_warps": Field("count", "a thread block"),
+}
+
+BENCHMARK: Mapping[str, Field] = {
+    "group": _needed("text", "what is timed", identity=True, choices=("decode", "allocator")),
+    "implementation": _needed("text", "name", identity=True),
+    "operation": Field("text", "allocator call", identity=True, needed_when=_ALLOCATOR, only_when=_ALLOCATOR),
+    "block_size": _needed("count", "tokens a block", identity=True),
+    "table": Field("text", "state of the block table", identity=True, choices=TABLES, needed_when=_DECODE),
+    "batch": Field("count", "sequences", identity=True, needed_when=_DECODE),
+    "context_len": Field("count", "tokens a sequence", identity=True, needed_when=_DECODE),
+    "num_q_heads": Field("count", "query heads", identity=True, needed_when=_DECODE),
+    "num_kv_heads": Field("count", "K and V heads", identity=True, needed_when=_DECODE),
+    "head_dim": Field("count", "elements a head", identity=True, needed_when=_DECODE),
+    "dtype": Field("text", "of query, K and V", identity=True, needed_when=_DECODE),
+    "device": _needed("text", "torch device", identity=True),
+    "timed": _needed("flag", "false: the row has no figures, and reason says why"),
+    "reason": Field("text", "why it was not timed", needed_when=("timed", (False,))),
+    "verified": _needed("flag", "the laws of this implementation and shape held in this run"),
+    "median_ms": Field("number", "a launch or an operation", needed_when=_TIMED, only_when=_TIMED),
+    "q1_ms": Field("number", "lower quartile", needed_when=_TIMED, only_when=_TIMED),
+    "q3_ms": Field("number", "upper quartile", needed_when=_TIMED, only_when=_TIMED),
+    "num_samples": Field("count", "timed launches", needed_when=_TIMED, only_when=_TIMED),
+    "tokens_per_second": Field("number", "query tokens", only_when=_TIMED),
+    "gb_per_second": Field("number", "1e9 bytes: live K and V once, block tables, q and out", only_when=_TIMED),
+    "roof_gb_per_second": Field("number", "memory bandwidth measured in the same run", only_when=_TIMED),
+    "share_of_roof": Field("number", "gb_per_second / roof_gb_per_second; above 1 in cache", only_when=_TIMED),
+    "plan_ms": Field("number", "host work of one batch, timed apart", only_when=_TIMED),
+    "ns_per_token": Field("number", "allocator time", only_when=_TIMED),
+    "resources": Field("objects", "what the compiler says, one for each target", fields=_RESOURCES),
+}
+
+REPLAY: Mapping[str, Field] = {
+    "trace": _needed("name", "of the trace file, without its folder", identity=True),
+    "implementation": _needed("text", "name", identity=True),
+    "block_size": _needed("count", "tokens a block", identity=True),
+    "num_blocks": _needed("count", "size of the pool", identity=True),
+    "num_requests": _needed("count", "replayed", identity=True),
+    "num_finished": _needed("count", "requests"),
+    "num_rejected": _needed("count", "requests longer than the pool"),
+    "num_preemptions": _needed("count", "a request may be preempted more than once"),
+    "mean_running": _needed("number", "requests at a time"),
+    "peak_running": _needed("count", "requests at a time"),
+    "waste": _needed("share", "slots held without a token, of slots held"),
+    "hit_rate": Field("share", "prompt tokens found in the prefix cache"),
+    "allocator_seconds": Field("number", "time inside the allocator"),
+}
+
+END: Mapping[str, Field] = {
+    "exit_code": _needed("count", "of the process"),
+    "verdict": _needed("text", "as printed"),
+    "counts": _needed("object", "tests for each outcome", fields={name: Field("count", "tests") for name in OUTCOMES}),
+    "seconds": _needed("number", "duration of the session"),
+}
+
+KINDS: Mapping[str, Mapping[str, Field]] = {
+    "session": SESSION,
+    "law": LAW,
+    "benchmark": BENCHMARK,
+    "replay": REPLAY,
+    "end": END,
+}
+"""kind -> its fields beside the common ones. A kind without identity fields is identified by its time."""

@@ -1,0 +1,127 @@
+"""A record against the table in ``schema``: every fault by field name, and the same rules as JSON Schema."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+from kvproof_reports.schema import COMMON, KINDS, SCHEMA_VERSION, Condition, Field
+
+
+class RecordError(ValueError):
+    """A record, or a results file, that does not follow the schema. Each line of the text names one field."""
+
+
+def faults(record: Mapping[str, Any]) -> list[str]:
+    """What is wrong with a whole record, each as ``field: what``; empty when it is good."""
+    version = record.get("schema_version")
+    if isinstance(version, int) and version > SCHEMA_VERSION:
+        return [f"schema_version: {version} is newer than {SCHEMA_VERSION}, the newest known here; upgrade kvproof"]
+    kind = record.get("kind")
+    if not isinstance(kind, str) or kind not in KINDS:
+        return [f"kind: {kind!r} is not one of {', '.join(KINDS)}"]
+    return list(_field_faults({**COMMON, **KINDS[kind]}, record, ""))
+
+
+def _field_faults(table: Mapping[str, Field], record: Mapping[str, Any], prefix: str) -> Iterator[str]:
+    for name in record:
+        if name not in table:
+            near = difflib.get_close_matches(str(name), table, n=1)
+            yield f"{prefix}{name}: unknown field" + (f"; did you mean {near[0]}?" if near else "")
+    for name, field in table.items():
+        if (what := _fault(field, record.get(name), record)) is not None:
+            yield f"{prefix}{name}: {what}"
+        elif field.fields is not None:
+            yield from _nested_faults(field.fields, record.get(name), f"{prefix}{name}")
+
+
+def _nested_faults(table: Mapping[str, Field], value: Any, prefix: str) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        yield from _field_faults(table, value, f"{prefix}.")
+    for index, item in enumerate(value if isinstance(value, list) else ()):
+        yield from _field_faults(table, item, f"{prefix}[{index}].")
+
+
+def _fault(field: Field, value: Any, record: Mapping[str, Any]) -> str | None:
+    if value is None:
+        if field.required:
+            return "missing"
+        if field.needed_when is not None and holds(field.needed_when, record):
+            return f"missing, and needed when {_say(field.needed_when, record)}"
+        return None
+    if field.only_when is not None and not holds(field.only_when, record):
+        return f"must be null when {_say(field.only_when, record)}"
+    expected, accepts = TYPES[field.type]
+    if not accepts(value):
+        return f"{_short(value)} is not {expected}"
+    if field.choices and value not in field.choices:
+        return f"{_short(value)} is not one of {', '.join(field.choices)}"
+    return None
+
+
+def holds(condition: Condition, record: Mapping[str, Any]) -> bool:
+    name, values = condition
+    return record.get(name) in values
+
+
+def _say(condition: Condition, record: Mapping[str, Any]) -> str:
+    return f"{condition[0]} is {json.dumps(record.get(condition[0]), default=str)}"
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0
+
+
+def _is_time(value: Any) -> bool:
+    try:
+        return datetime.fromisoformat(value).tzinfo is not None
+    except (TypeError, ValueError):
+        return False
+
+
+TYPES: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
+    "text": ("a text", lambda value: isinstance(value, str)),
+    "name": ("a bare file name", lambda value: isinstance(value, str) and not set(value) & {"/", "\\"}),
+    "time": ("an ISO 8601 time with its offset", _is_time),
+    "texts": ("a list of texts", lambda value: isinstance(value, list) and all(isinstance(v, str) for v in value)),
+    "flag": ("true or false", lambda value: isinstance(value, bool)),
+    "integer": ("an integer", lambda value: isinstance(value, int) and not isinstance(value, bool)),
+    "count": ("an integer >= 0", _is_count),
+    "number": ("a finite number >= 0 (write null for what can't be measured)", _is_number),
+    "share": ("a number between 0 and 1", lambda value: _is_number(value) and value <= 1),
+    "object": ("an object", lambda value: isinstance(value, dict)),
+    "objects": (
+        "a list of objects",
+        lambda value: isinstance(value, list) and all(isinstance(v, dict) for v in value),
+    ),
+}
+
+
+def complete(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The record with every field of its kind, None where nothing was given, in the order of the table."""
+    return _filled({**COMMON, **KINDS[record["kind"]]}, record)
+
+
+def _filled(table: Mapping[str, Field], record: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _filled_value(field, record.get(name)) for name, field in table.items()}
+
+
+def _filled_value(field: Field, value: Any) -> Any:
+    if field.fields is None or value is None:
+        return value
+    if isinstance(value, Mapping):
+        return _filled(field.fields, value)
+    return [_filled(field.fields, item) for item in value]
