@@ -1,0 +1,101 @@
+"""Small paged batches whose unowned bytes are poison, and what attention over them must give, row by row."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+from kvproof_impls.contract import AttentionSpec, KVPools, PagedBatch
+from torch import Tensor
+
+
+def build_case(
+    spec: AttentionSpec,
+    context_lens: list[int],
+    query_lens: list[int],
+    *,
+    seed: int = 0,
+    poison: float = math.nan,
+    padding_id: int = -1,
+    extra_blocks: int = 3,
+    extra_columns: int = 2,
+) -> SimpleNamespace:
+    """Random keys and values, laid through shuffled blocks; every byte that no sequence owns holds ``poison``.
+
+    Gives spec, batch, pools, query [num_tokens, num_q_heads, head_dim], and keys and values as each sequence's own
+    list of dense [context_len, num_kv_heads, head_dim] tensors.
+    """
+    random = torch.Generator().manual_seed(seed)
+    dtype, kv_dtype = getattr(torch, spec.dtype), getattr(torch, spec.kv_dtype or spec.dtype)
+    needed = [-(-length // spec.block_size) for length in context_lens]
+    num_blocks = sum(needed) + extra_blocks
+    free = torch.randperm(num_blocks, generator=random).tolist()
+    tables = torch.full((len(needed), max(needed, default=0) + extra_columns), padding_id, dtype=torch.int32)
+    key, value = (
+        torch.full((num_blocks, spec.block_size, spec.num_kv_heads, dim), poison, dtype=kv_dtype)
+        for dim in (spec.head_dim, spec.value_dim_value)
+    )
+    keys, values = [], []
+    for i, (length, blocks) in enumerate(zip(context_lens, needed, strict=True)):
+        table = [free.pop() for _ in range(blocks)]
+        tables[i, :blocks] = torch.tensor(table, dtype=torch.int32)
+        for dense, pool in ((keys, key), (values, value)):
+            dense.append(torch.randn(length, *pool.shape[2:], generator=random).to(kv_dtype))
+            for position in range(length):
+                pool[table[position // spec.block_size], position % spec.block_size] = dense[-1][position]
+    query = torch.randn(sum(query_lens), spec.num_q_heads, spec.head_dim, generator=random).to(dtype)
+    batch = PagedBatch(
+        block_tables=tables,
+        context_lens=torch.tensor(context_lens, dtype=torch.int32),
+        query_start=torch.tensor([0, *query_lens]).cumsum(0).to(torch.int32),
+        slot_mapping=torch.full((sum(query_lens),), -1),
+        context_lens_host=tuple(context_lens),
+        query_lens_host=tuple(query_lens),
+    )
+    return SimpleNamespace(spec=spec, batch=batch, pools=KVPools(key, value), query=query, keys=keys, values=values)
+
+
+def attend_row(spec: AttentionSpec, query: Tensor, position: int, head: int, keys: Tensor, values: Tensor) -> tuple:
+    """Attention of one query row ``[head_dim]`` of one head at ``position``, in float64."""
+    kv_head = head // spec.group_size
+    logits, weighted = [], []
+    for t in range(keys.shape[0]):
+        hidden = spec.causal and t > position
+        if hidden or (spec.window is not None and t <= position - spec.window):
+            continue
+        score = float(query.double() @ keys[t, kv_head].double()) * spec.scale_value * spec.k_scale
+        if spec.softcap is not None:
+            score = spec.softcap * math.tanh(score / spec.softcap)
+        if spec.alibi_slopes is not None:
+            score += spec.alibi_slopes[head] * (t - position)
+        logits.append(score)
+        weighted.append(values[t, kv_head].double() * spec.v_scale)
+    if not logits:
+        return torch.zeros(spec.value_dim_value, dtype=torch.float64), -math.inf
+    all_logits = torch.tensor([*logits, *([] if spec.sinks is None else [spec.sinks[head]])], dtype=torch.float64)
+    weights = torch.softmax(all_logits, 0)[: len(logits)]
+    return weights @ torch.stack(weighted), float(torch.logsumexp(all_logits, 0))
+
+
+def attend_densely(case: SimpleNamespace) -> tuple[Tensor, Tensor]:
+    """Output [num_tokens, num_q_heads, value_dim] and LSE [num_tokens, num_q_heads] of a case, in float64."""
+    outs, lses, row = [], [], 0
+    for i, length in enumerate(case.batch.query_lens_host):
+        for j in range(length):
+            position = case.batch.context_lens_host[i] - length + j
+            heads = [
+                attend_row(case.spec, case.query[row, head], position, head, case.keys[i], case.values[i])
+                for head in range(case.spec.num_q_heads)
+            ]
+            outs.append(torch.stack([out for out, _ in heads]))
+            lses.append([lse for _, lse in heads])
+            row += 1
+    return torch.stack(outs), torch.tensor(lses, dtype=torch.float64)
+
+
+@pytest.fixture(scope="session")
+def paged():
+    """``paged.case(spec, context_lens, query_lens)`` and ``paged.expected(case)``."""
+    return SimpleNamespace(case=build_case, expected=attend_densely)
