@@ -15,6 +15,7 @@ CONFORMS, LAW_BROKEN, INTERRUPTED, INTERNAL_ERROR, USAGE_ERROR, NOTHING_VERIFIED
 
 COMMANDS = {
     "list": "list_impls",
+    "laws": "laws",
     "new": "new",
 }
 """Command to its module in this package, which holds it as ``command``."""
