@@ -1,0 +1,129 @@
+"""Fixtures of the laws. They live here and not in the plugin, so that no name clashes with another suite's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from kvproof_impls.contract import BlockAllocator, PagedKernel
+from kvproof_impls.registry import Implementation, load, names
+
+from kvproof_suites import options
+from kvproof_suites.plugin import RUN
+
+# Gate tiers repeat exactly: fixed examples and no database. Random search belongs to the nightly tier.
+GATE = {"derandomize": True, "database": None, "deadline": None, "suppress_health_check": list(HealthCheck)}
+settings.register_profile("kvproof-smoke", max_examples=25, stateful_step_count=25, **GATE)
+settings.register_profile("kvproof-full", max_examples=200, stateful_step_count=50, **GATE)
+settings.register_profile("kvproof-nightly", **(GATE | {"derandomize": False}), max_examples=2000)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not options.value(config, "impl"):
+        raise pytest.UsageError(f"the laws need an implementation: --impl=NAME, one of {', '.join(names())}")
+    settings.load_profile(f"kvproof-{options.value(config, 'tier')}")
+
+
+def pytest_ignore_collect(config: pytest.Config) -> bool | None:
+    return None if options.value(config, "impl") else True
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    implementations: dict[str, Implementation] = metafunc.config.pluginmanager.get_plugin(RUN).implementations
+    chosen = {
+        "kernel": [name for name, impl in implementations.items() if impl.kernel],
+        "make_allocator": [name for name, impl in implementations.items() if impl.allocator],
+        "engine": list(implementations),
+    }
+    for fixture, listed in chosen.items():
+        if fixture in metafunc.fixturenames:
+            metafunc.parametrize(fixture, listed, indirect=True, scope="session")
+
+
+@dataclass(frozen=True)
+class KernelUnderTest:
+    name: str
+    kernel: PagedKernel
+    device: str
+
+
+@dataclass(frozen=True)
+class MakeAllocator:
+    name: str
+    factory: Callable[[int, int], BlockAllocator]
+
+    def __call__(self, num_blocks: int, block_size: int) -> BlockAllocator:
+        return self.factory(num_blocks, block_size)
+
+
+@pytest.fixture(scope="session")
+def kernel(request: pytest.FixtureRequest, device: str) -> KernelUnderTest:
+    implementation = request.config.pluginmanager.get_plugin(RUN).implementations[request.param]
+    return KernelUnderTest(request.param, implementation.kernel, device)
+
+
+@pytest.fixture(scope="session")
+def make_allocator(request: pytest.FixtureRequest) -> MakeAllocator:
+    implementation = request.config.pluginmanager.get_plugin(RUN).implementations[request.param]
+    return MakeAllocator(request.param, implementation.allocator)
+
+
+@pytest.fixture(scope="session")
+def engine(request: pytest.FixtureRequest, device: str) -> tuple[MakeAllocator, KernelUnderTest]:
+    """Both halves: what the implementation lacks comes from the oracle's allocator and the plainest kernel."""
+    implementation = request.config.pluginmanager.get_plugin(RUN).implementations[request.param]
+    allocator = implementation.allocator or load("reference").allocator
+    kernel = implementation.kernel or load("torch").kernel
+    return MakeAllocator(request.param, allocator), KernelUnderTest(request.param, kernel, device)
+
+
+@pytest.fixture(scope="session")
+def device(request: pytest.FixtureRequest) -> str:
+    return request.config.pluginmanager.get_plugin(RUN).device
+
+
+@pytest.fixture(scope="session")
+def seed(request: pytest.FixtureRequest) -> int:
+    return options.value(request.config, "seed")
+
+
+@pytest.fixture(scope="session")
+def churned_tables(request: pytest.FixtureRequest) -> Any:
+    """Block tables that a replay left behind: from ``--churned``, else from a made-up trace."""
+    from kvproof_suites.churn import made_up_churn, read_churn
+
+    path = options.value(request.config, "churned")
+    return read_churn(Path(path)) if path else made_up_churn()
+
+
+@pytest.fixture
+def record(request: pytest.FixtureRequest) -> Callable[..., None]:
+    """Appends a benchmark row to the records of the run."""
+    rows: list[dict[str, Any]] = []
+    request.node.user_properties.append(("kvproof_records", rows))
+
+    def append(kind: str, **fields: Any) -> None:
+        if kind != "benchmark":
+            raise ValueError(f"record takes rows of kind 'benchmark', got {kind!r}")
+        rows.append(fields)
+
+    return append
+
+
+@pytest.fixture
+def report_ratio(request: pytest.FixtureRequest) -> Callable[[float], None]:
+    """Keeps the largest error ÷ bound that a test has seen, for the record."""
+
+    def keep(ratio: float) -> None:
+        properties = dict(request.node.user_properties)
+        worst = max(ratio, properties.get("kvproof_error_to_bound", 0.0))
+        request.node.user_properties[:] = [
+            *(entry for entry in request.node.user_properties if entry[0] != "kvproof_error_to_bound"),
+            ("kvproof_error_to_bound", worst),
+        ]
+
+    return keep

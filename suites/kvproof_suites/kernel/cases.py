@@ -1,0 +1,105 @@
+"""The cases that the kernel laws run on: small, named, and on the boundaries where paging goes wrong.
+
+A case is one batch of sequences, each (context length, query length): query length 1 is decode, equal lengths are
+prefill, anything between is a chunk. Distinct specs cost one compilation each on a GPU, so that the grids reuse them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import pytest
+from kvproof_impls.contract import AttentionSpec
+
+LAYOUTS = ("identity", "reversed", "shuffled")
+
+
+@dataclass(frozen=True)
+class Case:
+    seqs: tuple[tuple[int, int], ...]
+    """(context length, query length) of each sequence."""
+    block_size: int = 16
+    num_kv_heads: int = 1
+    group_size: int = 2
+    head_dim: int = 64
+    dtype: str = "float16"
+    layout: str = "shuffled"
+    return_lse: bool = False
+
+    @property
+    def spec(self) -> AttentionSpec:
+        return AttentionSpec(
+            num_q_heads=self.num_kv_heads * self.group_size,
+            num_kv_heads=self.num_kv_heads,
+            head_dim=self.head_dim,
+            block_size=self.block_size,
+            dtype=self.dtype,
+            return_lse=self.return_lse,
+        )
+
+    def __str__(self) -> str:
+        seqs = "_".join(f"{query}q{context}k" for context, query in self.seqs[:3])
+        more = f"_and{len(self.seqs) - 3}" if len(self.seqs) > 3 else ""
+        heads = f"h{self.num_kv_heads * self.group_size}x{self.num_kv_heads}"
+        return f"{seqs}{more}-b{self.block_size}-{heads}-d{self.head_dim}-{self.dtype}-{self.layout}"
+
+
+def boundary_lengths(block_size: int) -> tuple[int, ...]:
+    return tuple(sorted({1, max(1, block_size - 1), block_size, block_size + 1, 2 * block_size + 1}))
+
+
+def decode(*context_lens: int) -> tuple[tuple[int, int], ...]:
+    return tuple((context_len, 1) for context_len in context_lens)
+
+
+def prefill(*context_lens: int) -> tuple[tuple[int, int], ...]:
+    return tuple((context_len, context_len) for context_len in context_lens)
+
+
+CHUNKED = ((33, 7), (40, 16), (17, 2))
+MIXED = ((20, 1), (17, 17), (33, 5), (16, 1))
+
+BASE = Case(decode(*boundary_lengths(16)))
+
+# The first case is the first verdict that a kernel's author sees: one sequence, both sides of one block boundary.
+SMOKE = (
+    Case(decode(17)),
+    BASE,
+    Case(prefill(1, 16, 17)),
+    Case(CHUNKED),
+    Case(MIXED),
+    *(replace(BASE, layout=layout) for layout in LAYOUTS if layout != BASE.layout),
+    Case(decode(*boundary_lengths(1)), block_size=1),
+    Case(decode(*boundary_lengths(3)), block_size=3),
+    Case(((7, 7), (10, 4), (4, 1)), block_size=3),
+    Case(decode(255, 257), block_size=256),
+    Case(MIXED, head_dim=80),
+    *(Case(MIXED, dtype=dtype) for dtype in ("bfloat16", "float32")),
+)
+
+GEOMETRY = (
+    *(Case(decode(17), num_kv_heads=2, group_size=group) for group in (1, 2, 3, 4, 5, 6, 7, 8)),
+    *(Case(((21, 5),), num_kv_heads=2, group_size=group) for group in (3, 8)),
+    *(Case(decode(17), head_dim=head_dim) for head_dim in (80, 96, 128, 192, 256)),
+)
+
+FULL = (
+    *(Case(decode(*boundary_lengths(size)), block_size=size) for size in (2, 5, 8, 32, 64, 128)),
+    *(Case(((size + 1, size + 1), (2 * size, size), (size, 1)), block_size=size) for size in (1, 2, 8, 32, 64)),
+    *(Case(decode(63, 64, 65, 127, 128, 129), dtype=dtype) for dtype in ("float16", "bfloat16", "float32")),
+    *(Case(((129, 65), (64, 64), (65, 3)), head_dim=head_dim) for head_dim in (64, 80, 128)),
+    *(Case(MIXED, head_dim=head_dim, dtype="bfloat16") for head_dim in (64, 96, 128, 192, 256)),
+)
+
+GEOMETRY_FULL = (
+    *(Case(MIXED, num_kv_heads=2, group_size=group) for group in (1, 2, 3, 5, 6, 7, 8)),
+    *(Case(MIXED, num_kv_heads=3, group_size=2, head_dim=head_dim) for head_dim in (64, 80, 96, 128, 192, 256)),
+)
+
+
+def by_tier(smoke: Iterable[Case] = SMOKE, full: Iterable[Case] = FULL) -> list[object]:
+    """Parameters of a law test, the larger ones marked with the tier that pays for them."""
+    return [pytest.param(case, id=str(case)) for case in smoke] + [
+        pytest.param(case, id=str(case), marks=pytest.mark.tier("full")) for case in full
+    ]

@@ -1,0 +1,43 @@
+"""G18 and G10: when one key outweighs all others, the output is the value of exactly that token and head."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from kvproof_suites.conftest import KernelUnderTest
+from kvproof_suites.kernel.attend import attend, place, require
+from kvproof_suites.kernel.cases import CHUNKED, GEOMETRY, GEOMETRY_FULL, Case, by_tier, prefill
+from kvproof_suites.kernel.needle import Needle, bury, judge
+from kvproof_suites.kernel.pages import lay_out
+
+
+def search(under_test: KernelUnderTest, case: Case, needle: Needle) -> None:
+    pools = place(under_test, case.spec, needle.pages, needle.keys, needle.values)
+    out, _ = attend(under_test, case.spec, needle.pages, needle.query, pools)
+    judge(needle, case.spec, out)
+
+
+@pytest.mark.law("G18")
+@pytest.mark.parametrize("case", by_tier())
+def test_every_position_is_found(kernel: KernelUnderTest, case: Case, seed: int) -> None:
+    require(kernel, case)
+    generator = torch.Generator().manual_seed(seed)
+    search(kernel, case, bury(lay_out(case, generator), case.spec, generator))
+
+
+@pytest.mark.law("G18")
+@pytest.mark.parametrize(
+    "case", by_tier((Case(prefill(17, 32)), Case(CHUNKED)), (Case(prefill(130)), Case(((130, 64),), group_size=4)))
+)
+def test_nothing_past_the_causal_limit_is_found(kernel: KernelUnderTest, case: Case, seed: int) -> None:
+    require(kernel, case)
+    generator = torch.Generator().manual_seed(seed)
+    search(kernel, case, bury(lay_out(case, generator), case.spec, generator, twins_ahead=True))
+
+
+@pytest.mark.law("G10")
+@pytest.mark.parametrize("case", by_tier(GEOMETRY, GEOMETRY_FULL))
+def test_every_query_head_finds_its_own_key_head(kernel: KernelUnderTest, case: Case, seed: int) -> None:
+    require(kernel, case)
+    generator = torch.Generator().manual_seed(seed)
+    search(kernel, case, bury(lay_out(case, generator), case.spec, generator))

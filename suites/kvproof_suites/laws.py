@@ -1,0 +1,218 @@
+"""The laws of a paged KV cache: one id, one sentence, one reason each.
+
+The numbers follow the families A allocator, B prefix cache, C copy-on-write and moves, D scheduling, E step tensors,
+F cache writes, G attention kernels. SPEC.md prints this table; every law test carries ``@pytest.mark.law(id)``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Law:
+    id: str
+    title: str
+    sentence: str
+    why: str
+    """The failure that it prevents."""
+    origin: str
+    """A public report or text in which that failure is seen, or where the construction comes from."""
+    needs: str = ""
+    """The capability without which it is refused."""
+
+
+LAWS: dict[str, Law] = {
+    law.id: law
+    for law in (
+        Law(
+            "G18",
+            "needle",
+            "When one key outweighs all others, the output is the value of exactly that token, for every position.",
+            "A wrong block, a wrong slot, a wrong head or a token outside the mask changes the answer to another "
+            "token's code, which names what was read.",
+            "ours; the construction and its proof stand in SPEC.md",
+        ),
+        Law(
+            "G19",
+            "census",
+            "When all weights are equal, every visible token is counted once, and nothing else is counted.",
+            "A token dropped, read twice or taken from elsewhere changes a count, where a mean over thousands hides it.",
+            "ours; the construction stands in SPEC.md",
+        ),
+        Law(
+            "G3",
+            "relabelling",
+            "Renaming physical blocks, and moving their contents along, changes no output bit.",
+            "A kernel that ignores the block table or assumes neighbouring blocks is right until the pool is shuffled.",
+            "huggingface/text-generation-inference#2711",
+            needs="relabel_bitwise, else judged by the error budget",
+        ),
+        Law(
+            "G2",
+            "unused memory is irrelevant",
+            "Bytes that no sequence owns (tails, freed blocks, the null block) change no output bit, NaN included.",
+            "0 times NaN is NaN: masking the scores is not enough, V has to be masked as well.",
+            "vllm-project/vllm#641",
+            needs="dirty_tail for NaN inside the last block",
+        ),
+        Law(
+            "E2",
+            "padding is inert",
+            "Table entries past a sequence's last block may hold anything: -1, an id outside the pool, a poisoned block.",
+            "Engines reuse tables; an entry that is dereferenced before it is masked faults or reads a stranger's block.",
+            "GeeeekExplorer/nano-vllm#258",
+        ),
+        Law(
+            "F1",
+            "exact footprint",
+            "A cache write changes exactly its slots, a block copy exactly its destinations; -1 is nowhere.",
+            "A negative index that wraps writes into the last block of whoever owns it.",
+            "vllm-project/vllm#43810",
+            needs="write, copy_blocks",
+        ),
+        Law(
+            "F2",
+            "write and read back",
+            "What is written through the slot mapping is read back bit for bit, whatever the strides of its source.",
+            "K and V arrive as slices of a fused projection; a writer that assumes packed rows stores a mixture.",
+            "flashinfer-ai/flashinfer#527",
+            needs="write",
+        ),
+        Law(
+            "G1",
+            "error budget",
+            "Every output element and every LSE lies within the bound derived from the declared arithmetic and the data.",
+            "Arithmetic that is not what was declared, a wrong scale, a lost rescaling.",
+            "pytorch/pytorch#159247; the bound is derived in SPEC.md",
+        ),
+        Law(
+            "G6",
+            "empty rows",
+            "A row that sees no key gives 0, and an LSE of minus infinity.",
+            "Padding rows and fresh sequences give NaN, which spreads through every later layer.",
+            "flashinfer-ai/flashinfer#4051",
+            needs="empty_rows",
+        ),
+        Law(
+            "G10",
+            "head geometry",
+            "Query head h reads key head h // group, for every group size and head dim that is not refused.",
+            "A modulus in place of a division answers well for one group size and bleeds for the others.",
+            "HazyResearch/HipKittens#22",
+        ),
+        Law(
+            "G17",
+            "capacity independence",
+            "The width of the table and the size of the pool change no output bit.",
+            "Splits planned from capacity change results between deployments.",
+            "Dao-AILab/flash-attention#1417",
+            needs="capacity_bitwise, else judged by the error budget",
+        ),
+        Law(
+            "D2",
+            "engine",
+            "Prefill in chunks, decode across boundaries, fork, diverge, free and reuse: at every step each sequence "
+            "attends to its own history.",
+            "The allocator and the kernel are each right alone and wrong together: off by one between growing and writing.",
+            "vllm-project/vllm#9532",
+        ),
+        Law(
+            "A1",
+            "conservation",
+            "Free blocks and owned blocks are all blocks, each once; no sequence holds more than its tokens need.",
+            "A counter that drifts ends in refused requests on an empty pool, or in blocks handed out twice.",
+            "UbiquitousLearning/mllm#656",
+        ),
+        Law(
+            "A2",
+            "no double free",
+            "Freeing what is already free is an error and changes nothing.",
+            "A block that stands twice in the free queue is given to two sequences.",
+            "sgl-project/sglang#27779",
+        ),
+        Law(
+            "A3",
+            "one writer",
+            "A slot is written only by a sequence that alone owns its block.",
+            "Two sequences write one slot: both texts still look fine.",
+            "vllm-project/vllm#4761",
+        ),
+        Law(
+            "A5",
+            "every exit releases",
+            "After any number of requests have come and gone every block is free.",
+            "One block leaked a request empties the pool overnight.",
+            "kekzl/imp#1115",
+        ),
+        Law(
+            "A6",
+            "truthful and atomic admission",
+            "can_allocate says what allocate will do, and a failure leaves the state as it was.",
+            "A failed request that keeps its blocks starves all later ones.",
+            "guoqingbao/xinfer#405",
+        ),
+        Law(
+            "A7",
+            "room before the write",
+            "Before a token is written its slot is inside the table, at every boundary.",
+            "A prompt that fills its last block exactly leaves the next token without a slot.",
+            "GeeeekExplorer/nano-vllm#66",
+        ),
+        Law(
+            "B1",
+            "keys are injective",
+            "A prefix is found only by the same tokens under the same key.",
+            "A hash that collides, or a salt left out of it, serves one tenant another's cache.",
+            "waybarrios/vllm-mlx#444",
+            needs="commit",
+        ),
+        Law(
+            "B2",
+            "hit equals miss",
+            "Tokens found cached read back as the same tokens would, had they been computed anew.",
+            "A stale map entry serves the blocks of whoever owned them last.",
+            "ovg-project/kvcached#362",
+            needs="commit",
+        ),
+        Law(
+            "B3",
+            "one token is left",
+            "A full hit leaves at least one token to compute.",
+            "A query of length zero yields no logits to sample from.",
+            "vllm-project/vllm#3239",
+            needs="commit",
+        ),
+        Law(
+            "B4",
+            "publish what is written",
+            "A block is findable only when it is full and committed.",
+            "A prefix found before it is computed is read as whatever was there before.",
+            "NVIDIA/TensorRT-LLM#8813",
+            needs="commit",
+        ),
+        Law(
+            "C1",
+            "copy-on-write isolation",
+            "After a fork no branch changes a slot that another branch can read.",
+            "Beams and samples overwrite one another's last block.",
+            "vllm-project/vllm#344",
+            needs="fork",
+        ),
+        Law(
+            "D4",
+            "exact rollback",
+            "After truncate a sequence is what it would have been had it never grown.",
+            "Rejected speculative tokens stay readable, or their blocks stay owned.",
+            "huggingface/transformers#47433",
+            needs="truncate",
+        ),
+        Law(
+            "E5",
+            "violations are loud",
+            "Unknown ids, duplicate ids and impossible numbers are errors, never silent.",
+            "An id admitted twice loses the blocks of the first.",
+            "peers differ: silent no-op, silent reuse, assertion",
+        ),
+    )
+}

@@ -1,0 +1,62 @@
+"""The command-line options of the plugin.
+
+Every option is reachable as ``--kvproof-NAME``. The short ``--NAME`` is added after all other plugins and conftest
+files have had their turn, and only where nobody else owns it: an installed kvproof must not break a test run that
+defines, say, its own ``--device``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+TIERS = ("smoke", "full", "nightly")
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "impl": {
+        "metavar": "NAMES",
+        "help": "implementations to put under the laws, separated by commas: built-in names (`kvproof list`), "
+        "entry points, or package.module:factory",
+    },
+    "device": {"default": None, "metavar": "DEVICE", "help": "cpu, cuda, cuda:1; default: cuda where there is one"},
+    "tier": {"default": "smoke", "choices": TIERS, "help": "how much to try; default: smoke"},
+    "results": {"default": None, "metavar": "DIR", "help": "folder of this run; default: results/<time>"},
+    "bench": {"action": "store_true", "default": False, "help": "run the benchmarks instead of the laws"},
+    "seed": {"default": 0, "type": int, "metavar": "N", "help": "of all drawn data; a run repeats exactly; default: 0"},
+    "churned": {
+        "default": None,
+        "metavar": "FILE",
+        "help": "block tables left behind by a replay (`kvproof replay` writes them); default: a made-up replay",
+    },
+    "mlflow": {
+        "default": None,
+        "nargs": "?",
+        "const": "sqlite:///mlflow.db",
+        "metavar": "URI",
+        "help": "send the results to MLflow at the end; default of URI: sqlite:///mlflow.db",
+    },
+}
+
+
+def destination(name: str) -> str:
+    return f"kvproof_{name}"
+
+
+def add_long_options(parser: pytest.Parser) -> None:
+    group = parser.getgroup("kvproof", "kvproof: the laws of a paged KV cache")
+    for name, settings in OPTIONS.items():
+        group.addoption(f"--kvproof-{name}", dest=destination(name), **settings)
+
+
+def add_short_options(parser: pytest.Parser) -> None:
+    group = parser.getgroup("kvproof")
+    for name, settings in OPTIONS.items():
+        try:
+            group.addoption(f"--{name}", dest=destination(name), **(settings | {"help": f"same as --kvproof-{name}"}))
+        except ValueError:  # somebody else's option; the long form stays
+            continue
+
+
+def value(config: pytest.Config, name: str) -> Any:
+    return config.getoption(destination(name))

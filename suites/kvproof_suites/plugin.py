@@ -1,0 +1,35 @@
+"""The pytest plugin: options always, everything else only when ``--impl`` names an implementation.
+
+Start-up must stay cheap in runs that have nothing to do with us, so that nothing here imports torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+import pytest
+
+from kvproof_suites import options
+
+RUN = "kvproof-run"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    options.add_long_options(parser)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_load_initial_conftests(parser: pytest.Parser) -> Generator[None, object, object]:
+    result = yield
+    options.add_short_options(parser)
+    return result
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "law(id): the law of SPEC.md that the test checks")
+    config.addinivalue_line("markers", "tier(name): the smallest tier that runs the test; without it, smoke")
+    if options.value(config, "impl"):
+        from kvproof_suites.run import LawRun
+
+        config.pluginmanager.register(LawRun(config), RUN)

@@ -1,0 +1,160 @@
+"""One run of the laws: which implementations, which tests, what became of each, and the exit code."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kvproof_impls.registry import Implementation, ImplementationError, load
+
+from kvproof_suites import options, summary
+from kvproof_suites.environment import describe
+from kvproof_suites.expectations import apply_expectations
+from kvproof_suites.laws import LAWS
+from kvproof_suites.outcome import NOT_RUN, REFUSED
+from kvproof_suites.select import arrange
+
+NOTHING_VERIFIED = 5
+
+
+class LawRun:
+    """Registered as a plugin when ``--impl`` is given; the process that controls the run writes the records."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+        self.implementations = load_implementations(options.value(config, "impl"))
+        self.device = choose_device(options.value(config, "device"))
+        self.is_controller = not hasattr(config, "workerinput")
+        self.folder = Path(options.value(config, "results") or Path("results", run_name()))
+        self.laws: list[dict[str, Any]] = []
+        self.num_benchmarks = 0
+        self.started = time.monotonic()
+
+    def pytest_report_header(self) -> list[str]:
+        names = ", ".join(f"{impl.name} ({impl.provides})" for impl in self.implementations.values())
+        return [
+            f"kvproof: {names}",
+            f"kvproof: device {self.device}, tier {options.value(self.config, 'tier')}, "
+            f"seed {options.value(self.config, 'seed')}, results {self.folder}",
+        ]
+
+    def pytest_sessionstart(self) -> None:
+        if not self.is_controller:
+            return
+        from kvproof_reports.records import RunWriter
+
+        self.writer = RunWriter(self.folder)
+        self.writer.write(
+            "session",
+            implementations=[
+                {"name": impl.name, "version": impl.version, "provides": impl.provides}
+                for impl in self.implementations.values()
+            ],
+            tier=options.value(self.config, "tier"),
+            seed=options.value(self.config, "seed"),
+            device=self.device,
+            command=["pytest", *self.config.invocation_params.args],
+            environment=describe(self.device),
+        )
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        apply_expectations(items, self.implementations)
+        arrange(self.config, items)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if not self.is_controller:
+            return
+        properties = dict(report.user_properties)
+        for record in properties.get("kvproof_records", ()) if report.when == "teardown" else ():
+            self.writer.write("benchmark", **record)
+            self.num_benchmarks += 1
+        if "kvproof_law" in properties and (outcome := outcome_of(report)) is not None:
+            self.record_law(report, properties, *outcome)
+
+    def record_law(
+        self, report: pytest.TestReport, properties: dict[str, Any], outcome: str, reason: str | None
+    ) -> None:
+        law = properties["kvproof_law"]
+        record = {
+            "law": law,
+            "sentence": LAWS[law].sentence,
+            "test": report.nodeid,
+            "implementation": properties["kvproof_implementation"],
+            "outcome": outcome,
+            "reason": reason,
+            "case": properties.get("kvproof_case"),
+            "seconds": round(report.duration, 4),
+            "error_to_bound": properties.get("kvproof_error_to_bound"),
+        }
+        self.laws.append(record)
+        self.writer.write("law", **record)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        if not self.is_controller:
+            return
+        counts = Counter(record["outcome"] for record in self.laws)
+        nothing = not counts["verified"] and not self.num_benchmarks
+        if nothing and exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+            session.exitstatus = NOTHING_VERIFIED
+        self.verdict = summary.verdict(counts, self.num_benchmarks, int(session.exitstatus))
+        self.writer.write(
+            "end",
+            exit_code=int(session.exitstatus),
+            verdict=self.verdict,
+            counts=dict(counts),
+            seconds=round(time.monotonic() - self.started, 2),
+        )
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        summary.print_summary(terminalreporter, self.laws, self.verdict, self.folder)
+        if uri := options.value(self.config, "mlflow"):
+            from kvproof_reports.mlflow_sink import log_run
+
+            terminalreporter.write_line(f"kvproof: MLflow: {log_run(self.folder, tracking_uri=uri)}")
+
+
+def load_implementations(listed: str) -> dict[str, Implementation]:
+    try:
+        return {name: load(name) for name in filter(None, map(str.strip, listed.split(",")))}
+    except ImplementationError as error:
+        raise pytest.UsageError(str(error)) from None
+
+
+def choose_device(asked: str | None) -> str:
+    """The device asked for, or CUDA where there is one; a device that is missing is an error, not a fallback."""
+    import torch
+
+    if asked is None:
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if asked.startswith("cuda") and not torch.cuda.is_available():
+        raise pytest.UsageError(f"--device={asked}: torch finds no CUDA device on this machine")
+    return asked
+
+
+def run_name() -> str:
+    return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{os.getpid()}"
+
+
+def outcome_of(report: pytest.TestReport) -> tuple[str, str | None] | None:
+    """(outcome, reason) of a finished test; None while it is still under way."""
+    text = str(report.longrepr[2]) if isinstance(report.longrepr, tuple) else report.longreprtext
+    if report.failed:
+        return ("broken" if report.when == "call" else "error"), text
+    if report.skipped:
+        return skipped_outcome(report, text.removeprefix("Skipped: "))
+    return ("verified", None) if report.when == "call" else None
+
+
+def skipped_outcome(report: pytest.TestReport, text: str) -> tuple[str, str]:
+    if hasattr(report, "wasxfail"):
+        return "known_broken", report.wasxfail.removeprefix("reason: ")
+    if text.startswith(REFUSED):
+        return "refused", text.removeprefix(REFUSED)
+    return "not_run", text.removeprefix(NOT_RUN)
