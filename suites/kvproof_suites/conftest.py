@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+
 from kvproof_impls.contract import BlockAllocator, PagedKernel
 from kvproof_impls.registry import Implementation, load, names
-
 from kvproof_suites import options
 from kvproof_suites.plugin import RUN
 

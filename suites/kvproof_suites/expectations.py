@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from kvproof_impls.registry import Implementation
 
+from kvproof_impls.registry import Implementation
 from kvproof_suites.laws import LAWS
 from kvproof_suites.select import implementation_of, law_of
 

@@ -37,7 +37,7 @@ LAWS: dict[str, Law] = {
             "G19",
             "census",
             "When all weights are equal, every visible token is counted once, and nothing else is counted.",
-            "A token dropped, read twice or taken from elsewhere changes a count, where a mean over thousands hides it.",
+            "A token dropped, read twice or taken from elsewhere changes a count; a mean over thousands hides it.",
             "ours; the construction stands in SPEC.md",
         ),
         Law(
@@ -59,8 +59,8 @@ LAWS: dict[str, Law] = {
         Law(
             "E2",
             "padding is inert",
-            "Table entries past a sequence's last block may hold anything: -1, an id outside the pool, a poisoned block.",
-            "Engines reuse tables; an entry that is dereferenced before it is masked faults or reads a stranger's block.",
+            "Table entries past a sequence's last block may hold anything: -1, no valid id, a poisoned block.",
+            "Engines reuse tables; an entry read before it is masked faults, or leads to a stranger's block.",
             "GeeeekExplorer/nano-vllm#258",
         ),
         Law(
@@ -82,7 +82,7 @@ LAWS: dict[str, Law] = {
         Law(
             "G1",
             "error budget",
-            "Every output element and every LSE lies within the bound derived from the declared arithmetic and the data.",
+            "Every output and LSE lies within the bound derived from the declared arithmetic and the data.",
             "Arithmetic that is not what was declared, a wrong scale, a lost rescaling.",
             "pytorch/pytorch#159247; the bound is derived in SPEC.md",
         ),
@@ -110,11 +110,19 @@ LAWS: dict[str, Law] = {
             needs="capacity_bitwise, else judged by the error budget",
         ),
         Law(
+            "G5",
+            "determinism",
+            "The same bytes in give the same bytes out.",
+            "A masked load without a default, or an atomic sum, makes a failure that nobody can repeat.",
+            "triton-lang/triton#737",
+            needs="run_bitwise",
+        ),
+        Law(
             "D2",
             "engine",
             "Prefill in chunks, decode across boundaries, fork, diverge, free and reuse: at every step each sequence "
             "attends to its own history.",
-            "The allocator and the kernel are each right alone and wrong together: off by one between growing and writing.",
+            "Allocator and kernel are each right alone and wrong together: off by one between growing and writing.",
             "vllm-project/vllm#9532",
         ),
         Law(

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kvproof_impls.registry import Implementation, ImplementationError, load
 
+from kvproof_impls.registry import Implementation, ImplementationError, load
 from kvproof_suites import options, summary
 from kvproof_suites.environment import describe
 from kvproof_suites.expectations import apply_expectations

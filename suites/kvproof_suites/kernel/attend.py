@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from kvproof_impls.contract import DEFAULT_ARITHMETIC, AttentionSpec, KVPools, PagedBatch
 
+from kvproof_impls.contract import DEFAULT_ARITHMETIC, AttentionSpec, KVPools, PagedBatch
 from kvproof_suites.conftest import KernelUnderTest
 from kvproof_suites.kernel.cases import Case
 from kvproof_suites.kernel.pages import Pages, empty_pools, fill_pool, step_tensors

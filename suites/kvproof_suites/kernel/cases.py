@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import pytest
+
 from kvproof_impls.contract import AttentionSpec
 
 LAYOUTS = ("identity", "reversed", "shuffled")

@@ -12,8 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from kvproof_impls.contract import AttentionSpec
 
+from kvproof_impls.contract import AttentionSpec
 from kvproof_suites.kernel.needle import locate
 from kvproof_suites.kernel.pages import Pages
 from kvproof_suites.outcome import LawBroken, refuse

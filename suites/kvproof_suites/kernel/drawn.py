@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from kvproof_impls.contract import AttentionSpec
 
+from kvproof_impls.contract import AttentionSpec
 from kvproof_suites.conftest import KernelUnderTest
 from kvproof_suites.kernel.attend import Output, arithmetic
 from kvproof_suites.kernel.cases import Case

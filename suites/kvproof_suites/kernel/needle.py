@@ -17,8 +17,8 @@ import math
 from dataclasses import dataclass
 
 import torch
-from kvproof_impls.contract import AttentionSpec
 
+from kvproof_impls.contract import AttentionSpec
 from kvproof_suites.kernel.pages import Pages, repeat_rows
 from kvproof_suites.outcome import LawBroken, refuse
 
@@ -81,7 +81,7 @@ def loudness(codes: torch.Tensor, spec: AttentionSpec, num_visible: int) -> floa
 
 
 def position_of_slot(pages: Pages) -> torch.Tensor:
-    """[num_slots]: the position whose code a slot carries. Unowned slots are decoys of some position that is asked for."""
+    """[num_slots]: the position whose code a slot carries. Unowned slots are decoys of a position asked for."""
     positions = torch.zeros(pages.num_slots, dtype=torch.long)
     lengths = [length for length in pages.context_lens if length]
     for slot in pages.unowned_slots():

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+
 from kvproof_impls.contract import AttentionSpec
 from kvproof_reference.formats import FORMATS
 

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
-from kvproof_impls.contract import AttentionSpec, KVPools, PagedBatch, PagedKernel
 
+from kvproof_impls.contract import AttentionSpec, KVPools, PagedBatch, PagedKernel
 from kvproof_suites.kernel.cases import Case
 
 NULL_BLOCK = 0

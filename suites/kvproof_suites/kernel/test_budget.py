@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+
 from kvproof_suites.conftest import KernelUnderTest
 from kvproof_suites.kernel.attend import attend, place, require
 from kvproof_suites.kernel.cases import CHUNKED, FULL, MIXED, SMOKE, Case, by_tier, decode

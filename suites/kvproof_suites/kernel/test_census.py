@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+
 from kvproof_suites.conftest import KernelUnderTest
 from kvproof_suites.kernel import census
 from kvproof_suites.kernel.attend import attend, place, require
