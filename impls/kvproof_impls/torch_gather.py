@@ -154,7 +154,7 @@ def run_bucket(
     num_seqs, query_len = bucket.rows.shape
     if bucket.slots.shape[1] == 0:
         out[bucket.rows] = 0
-        lse[bucket.rows] = -torch.inf
+        lse[bucket.rows] = -torch.inf if spec.sinks is None else torch.tensor(spec.sinks, device=lse.device)
         return
     heads = (num_seqs, query_len, spec.num_kv_heads, spec.group_size)
     grouped = query[bucket.rows].view(*heads, spec.head_dim).permute(0, 2, 3, 1, 4)
@@ -166,10 +166,7 @@ def run_bucket(
         result = result.masked_fill(bucket.empty[..., None, None], 0)
     out[bucket.rows] = result.to(out.dtype)
     if result_lse is not None:
-        result_lse = result_lse.permute(0, 3, 1, 2).reshape(num_seqs, query_len, spec.num_q_heads)
-        if bucket.empty is not None:
-            result_lse = result_lse.masked_fill(bucket.empty[..., None], -torch.inf)
-        lse[bucket.rows] = result_lse
+        lse[bucket.rows] = result_lse.permute(0, 3, 1, 2).reshape(num_seqs, query_len, spec.num_q_heads)
 
 
 def gather(pool: Tensor, slots: Tensor) -> Tensor:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 from types import SimpleNamespace
 
 import pytest
 import torch
-from kvproof_impls.contract import AttentionSpec, KVPools, PagedBatch
 from torch import Tensor
+
+from kvproof_impls.contract import AttentionSpec, KVPools, PagedBatch
 
 
 def build_case(
@@ -73,7 +75,8 @@ def attend_row(spec: AttentionSpec, query: Tensor, position: int, head: int, key
         logits.append(score)
         weighted.append(values[t, kv_head].double() * spec.v_scale)
     if not logits:
-        return torch.zeros(spec.value_dim_value, dtype=torch.float64), -math.inf
+        lse = -math.inf if spec.sinks is None else spec.sinks[head]
+        return torch.zeros(spec.value_dim_value, dtype=torch.float64), lse
     all_logits = torch.tensor([*logits, *([] if spec.sinks is None else [spec.sinks[head]])], dtype=torch.float64)
     weights = torch.softmax(all_logits, 0)[: len(logits)]
     return weights @ torch.stack(weighted), float(torch.logsumexp(all_logits, 0))
@@ -99,3 +102,16 @@ def attend_densely(case: SimpleNamespace) -> tuple[Tensor, Tensor]:
 def paged():
     """``paged.case(spec, context_lens, query_lens)`` and ``paged.expected(case)``."""
     return SimpleNamespace(case=build_case, expected=attend_densely)
+
+
+@pytest.fixture(
+    params=[
+        "reference:ReferenceKernel",
+        "torch_gather:TorchKernel",
+        "flash_attention:FlashAttentionKernel",
+        "flashinfer_wrappers:FlashInferKernel",
+    ]
+)
+def built_in_kernel(request):
+    module, _, name = request.param.partition(":")
+    return getattr(importlib.import_module(f"kvproof_impls.{module}"), name)()

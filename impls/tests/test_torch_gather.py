@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+
 from kvproof_impls.contract import AttentionSpec, KVPools
 from kvproof_impls.torch_gather import TorchKernel, gather
 
@@ -14,7 +15,7 @@ SHAPES = {
     "decode": ([1, 3, 4, 5, 17], [1, 1, 1, 1, 1]),
     "prefill": ([6, 4], [6, 4]),
     "chunk": ([9, 11], [3, 3]),
-    "mixed": ([9, 1, 7, 0, 12], [1, 1, 7, 1, 5]),
+    "mixed": ([9, 1, 7, 0, 12, 3], [1, 1, 7, 1, 5, 0]),
     "more rows than keys": ([2, 0, 5], [4, 2, 5]),
     "nothing at all": ([0, 0], [1, 1]),
 }
@@ -24,7 +25,7 @@ OPTIONS = {
     "window 5": {"window": 5},
     "softcap": {"softcap": 2.0},
     "alibi": {"alibi_slopes": (0.5, 0.25, 0.125, 0.0625)},
-    "sinks": {"sinks": (0.5, -1.0, 3.0, 0.0)},
+    "sinks": {"sinks": (0.5, -1.0, 3.0, 100.0)},
     "scale": {"scale": 0.7},
     "kv scales": {"k_scale": 0.5, "v_scale": 2.0},
     "not causal": {"causal": False},
@@ -59,7 +60,7 @@ def test_output_is_dense_attention_on_own_keys(paged, option, shape, dtype):
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("option", OPTIONS)
-def test_lse_is_the_natural_logarithm_and_minus_infinity_for_a_row_without_keys(paged, option, shape):
+def test_lse_is_the_natural_logarithm_and_that_of_nothing_but_the_sink_for_a_row_without_keys(paged, option, shape):
     case = paged.case(make_spec(dtype="float32", return_lse=True, **OPTIONS[option]), *SHAPES[shape])
     out, lse = run(case)
     want_out, want_lse = paged.expected(case)
@@ -102,7 +103,7 @@ def test_padding_ids_are_never_followed(paged, padding_id):
 
 
 def test_blocks_outside_the_window_are_never_read(paged):
-    case = paged.case(make_spec(dtype="float32", window=3), [14, 9], [2, 2])
+    case = paged.case(make_spec(dtype="float32", window=3), [8, 8], [2, 2])  # the first row sees positions 4 to 6
     dead = case.batch.block_tables[:, 0].long()
     want = run(case)
     case.pools.key[dead] = math.nan
