@@ -16,6 +16,8 @@ CONFORMS, LAW_BROKEN, INTERRUPTED, INTERNAL_ERROR, USAGE_ERROR, NOTHING_VERIFIED
 COMMANDS = {
     "list": "list_impls",
     "laws": "laws",
+    "replay": "replay",
+    "compare": "compare",
     "new": "new",
 }
 """Command to its module in this package, which holds it as ``command``."""

@@ -1,0 +1,72 @@
+"""``kvproof replay``: what allocators make of real traffic."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from kvproof_suites.cli import replaying
+from kvproof_suites.cli.terminal import show_json, show_table
+
+AT_LEAST_ONE = click.IntRange(min=1)
+
+
+@click.command()
+@click.argument("trace", required=False, type=click.Path(path_type=Path))
+@click.option("--impl", default="paged,contiguous", show_default=True, help="Allocators, separated by commas.")
+@click.option("--limit", type=AT_LEAST_ONE, default=replaying.LIMIT, show_default=True, help="Requests to replay.")
+@click.option(
+    "--block-size", type=AT_LEAST_ONE, default=replaying.BLOCK_SIZE, show_default=True, help="Tokens a block."
+)
+@click.option("--num-blocks", type=AT_LEAST_ONE, default=replaying.NUM_BLOCKS, show_default=True, help="Of the pool.")
+@click.option("--max-num-seqs", type=AT_LEAST_ONE, default=256, show_default=True, help="Sequences that run at once.")
+@click.option("--format", "format_", help="azure, mooncake or native; without it, found from the content.")
+@click.option("--churned", type=click.Path(path_type=Path), help="Write the block tables left behind to this file.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON array.")
+def command(
+    trace: Path | None,
+    impl: str,
+    limit: int,
+    block_size: int,
+    num_blocks: int,
+    max_num_seqs: int,
+    format_: str | None,
+    churned: Path | None,
+    as_json: bool,
+) -> None:
+    """Replay the first requests of TRACE through allocators: waste, capacity, preemptions, hit rate.
+
+    Without TRACE, a made-up sample. Waste is the share of held slots without a token; peak and mean count the
+    sequences that ran at once. The tables of --churned come from the first allocator, and feed `pytest --churned`.
+
+    \b
+    kvproof replay AzureLLMInferenceTrace_conv.csv
+    kvproof replay trace.jsonl --impl=paged,my_blocks:factory --num-blocks=8192 --churned=churned.json
+    """
+    loaded = replaying.load_trace(trace, limit, format_)
+    allocators = replaying.load_allocators(impl)
+    sizes = {"block_size": block_size, "num_blocks": num_blocks, "max_num_seqs": max_num_seqs}
+    try:
+        replayed = list(replaying.replay_through(allocators, loaded, **sizes))
+    except replaying.AllocatorFailed as error:
+        click.echo(f"the replay broke off in {error}", err=True)
+        raise click.exceptions.Exit(1) from None
+    if as_json:
+        show_json([one.record() for one in replayed])
+    else:
+        pool = f"{num_blocks:,} blocks of {block_size} tokens"
+        title = f"{len(loaded.requests):,} requests of {loaded.path.name}, {pool}"
+        show_table(replaying.COLUMNS, map(replaying.table_row, replayed), title=title)
+    if churned:
+        _write(replayed, churned)
+
+
+def _write(replayed: list[replaying.Replayed], churned: Path) -> None:
+    try:
+        source = replaying.write_churned(replayed, churned)
+    except OSError as error:
+        raise click.ClickException(f"{churned}: {error.strerror}") from None
+    if source is None:
+        raise click.ClickException(f"no sequence ever ran, so there are no block tables for {churned}")
+    click.echo(f"wrote the block tables that {source} left behind to {churned}", err=True)

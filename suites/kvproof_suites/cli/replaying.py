@@ -1,0 +1,142 @@
+"""A trace through allocators: what ``kvproof replay`` shows and ``kvproof run`` records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kvproof_suites.cli.terminal import note
+
+if TYPE_CHECKING:
+    from kvproof_impls.registry import Implementation
+    from kvproof_traces import Replay, Trace
+
+LIMIT, BLOCK_SIZE, NUM_BLOCKS = 2_000, 16, 4_096
+"""The defaults. 65,536 tokens are 8 GiB of a model with 32 layers, 8 KV heads, 128 dims and two bytes: a pool small
+enough that a trace keeps it full."""
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """One trace through one allocator."""
+
+    trace: Trace
+    implementation: str
+    block_size: int
+    num_blocks: int
+    outcome: Replay
+    caches_prefixes: bool
+
+    def record(self) -> dict[str, Any]:
+        """The fields of a ``replay`` record."""
+        outcome = self.outcome
+        return {
+            "trace": self.trace.path.name,
+            "implementation": self.implementation,
+            "block_size": self.block_size,
+            "num_blocks": self.num_blocks,
+            "num_requests": len(self.trace.requests),
+            "num_finished": outcome.num_finished,
+            "num_rejected": outcome.num_rejected,
+            "num_preemptions": outcome.num_preemptions,
+            "mean_running": outcome.mean_running_seqs,
+            "peak_running": outcome.peak_running_seqs,
+            "waste": outcome.waste,
+            "hit_rate": outcome.prefix_hit_rate if self.caches_prefixes else None,
+            "allocator_seconds": outcome.allocator_seconds,
+        }
+
+
+def load_trace(path: Path | None, limit: int | None, format: str | None = None) -> Trace:
+    """The trace at ``path``, or the made-up sample; a fault of the file is told as file, line and field."""
+    from kvproof_traces import SAMPLES, load
+
+    try:
+        return load(path or SAMPLES / "native.jsonl", limit=limit, format=format)
+    except OSError as error:
+        raise click.ClickException(f"{path}: {error.strerror or error}") from None
+    except ValueError as error:
+        raise click.ClickException(str(error)) from None
+
+
+def load_allocators(names: str) -> list[Implementation]:
+    from kvproof_impls.registry import ImplementationError, load
+
+    try:
+        found = [load(name.strip()) for name in names.split(",") if name.strip()]
+    except ImplementationError as error:
+        raise click.ClickException(str(error)) from None
+    for implementation in found:
+        if implementation.allocator is None:
+            raise click.ClickException(f"{implementation.name} provides no allocator, which is what a replay drives")
+    return found
+
+
+def replay_through(
+    implementations: Sequence[Implementation],
+    trace: Trace,
+    *,
+    block_size: int,
+    num_blocks: int,
+    max_num_seqs: int = 256,
+) -> Iterator[Replayed]:
+    """Each allocator, fresh, through the same requests; one that fails is told by name."""
+    from kvproof_traces import replay
+
+    for implementation in implementations:
+        assert implementation.allocator is not None
+        note(f"replaying {len(trace.requests):,} requests of {trace.path.name} through {implementation.name} ...")
+        try:
+            allocator = implementation.allocator(num_blocks, block_size)
+            outcome = replay(trace.requests, allocator, max_num_seqs=max_num_seqs)
+        except (
+            ArithmeticError,
+            AttributeError,
+            LookupError,
+            MemoryError,
+            RuntimeError,
+            TypeError,
+            ValueError,
+        ) as error:
+            raise AllocatorFailed(f"{implementation.name}: {type(error).__name__}: {error}") from error
+        caches = callable(getattr(allocator, "cached_prefix", None))
+        yield Replayed(trace, implementation.name, block_size, num_blocks, outcome, caches)
+
+
+class AllocatorFailed(Exception):
+    """An allocator raised what the contract does not allow in a replay."""
+
+
+def write_churned(replayed: Sequence[Replayed], path: Path) -> str | None:
+    """Block tables that the first replay left behind, to ``path``; the name of its implementation, or None."""
+    from kvproof_traces import write_tables
+
+    for one in replayed:
+        if one.outcome.churned is not None:
+            write_tables(path, one.outcome.churned)
+            return one.implementation
+    return None
+
+
+COLUMNS = ("allocator", "waste", "peak seqs", "mean seqs", "preemptions", "rejected", "hit rate", "leaked", "seconds")
+
+
+def table_row(one: Replayed) -> tuple[Any, ...]:
+    from kvproof_reports.figures import figure, percent
+
+    outcome = one.outcome
+    return (
+        one.implementation,
+        percent(outcome.waste),
+        outcome.peak_running_seqs,
+        figure(outcome.mean_running_seqs),
+        outcome.num_preemptions,
+        outcome.num_rejected,
+        percent(one.record()["hit_rate"]),
+        outcome.num_leaked_blocks,
+        figure(outcome.allocator_seconds),
+    )

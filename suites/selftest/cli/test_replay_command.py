@@ -1,0 +1,78 @@
+"""``kvproof replay`` drives allocators with a trace and leaves churned block tables behind."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+from kvproof_suites import cli
+from kvproof_traces import SAMPLES, read_tables
+
+SMALL = ["--num-blocks=512", "--limit=20"]
+
+
+def replay(*arguments):
+    return CliRunner().invoke(cli.main, ["replay", *map(str, arguments)])
+
+
+def test_paging_wastes_less_and_serves_more_than_reserving_the_maximum():
+    shown = replay(*SMALL, "--json")
+    paged, contiguous = json.loads(shown.stdout)
+    assert (paged["implementation"], contiguous["implementation"]) == ("paged", "contiguous")
+    assert paged["num_finished"] + paged["num_rejected"] <= paged["num_requests"] == 20
+    assert paged["waste"] < contiguous["waste"]
+    assert paged["mean_running"] > contiguous["mean_running"]
+
+
+def test_without_a_trace_the_made_up_sample_is_replayed():
+    (row,) = json.loads(replay("--impl=paged", "--json").stdout)
+    assert row["trace"] == "native.jsonl"
+
+
+def test_the_table_has_a_line_for_each_allocator():
+    lines = replay(SAMPLES / "azure.csv", *SMALL).stdout.splitlines()
+    assert [line.split("\t")[0] for line in lines] == ["allocator", "paged", "contiguous"]
+
+
+def test_the_tables_left_behind_are_written(tmp_path):
+    path = tmp_path / "churned.json"
+    told = replay(*SMALL, f"--churned={path}")
+    assert "paged left behind" in told.stderr
+    tables = read_tables(path)
+    assert (tables.block_size, tables.num_blocks) == (16, 512)
+    assert len(tables.block_tables) > 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nowhere.csv"], "nowhere.csv: No such file or directory"),
+        ([SAMPLES / "azure_dirty.csv"], "azure_dirty.csv:3: TIMESTAMP: "),
+        (["--impl=torch"], "torch provides no allocator"),
+        (["--impl=pagd"], "Did you mean 'paged'?"),
+        (["--format=xls"], "unknown trace format 'xls'"),
+        (["--block-size=0"], "0 is not in the range x>=1"),
+        ([*SMALL, "--churned=nowhere/churned.json"], "nowhere/churned.json: No such file or directory"),
+    ],
+)
+def test_a_mistake_is_named_and_exits_with_4(arguments, said):
+    told = replay(*arguments)
+    assert told.exit_code == cli.USAGE_ERROR
+    assert said in told.stderr
+    assert told.stderr.count("\n") <= 2
+    assert "Traceback" not in told.stderr
+
+
+def test_an_allocator_that_fails_is_named_and_exits_with_1(tmp_path, monkeypatch):
+    source = (
+        "from kvproof_impls import registry\n"
+        "class Broken(registry.load('paged').allocator):\n"
+        "    def append(self, seq, tokens):\n"
+        "        raise KeyError('lost')\n"
+        "def factory():\n"
+        "    return {'allocator': Broken}\n"
+    )
+    (tmp_path / "broken_blocks.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    told = replay(*SMALL, "--impl=broken_blocks:factory")
+    assert told.exit_code == cli.LAW_BROKEN
+    assert told.stderr == "the replay broke off in broken_blocks:factory: KeyError: 'lost'\n"
