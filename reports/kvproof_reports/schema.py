@@ -49,7 +49,7 @@ COMMON: Mapping[str, Field] = {
     "time_utc": _needed("time", "when it was written"),
 }
 
-_IMPLEMENTATION = {
+IMPLEMENTATION = {
     "name": _needed("text", "as given to --impl"),
     "version": Field("text", "of the distribution behind it"),
     "provides": Field("text", "allocator, kernel, or allocator + kernel"),
@@ -70,7 +70,7 @@ _ENVIRONMENT = {
 }
 
 SESSION: Mapping[str, Field] = {
-    "implementations": _needed("objects", "what was selected", fields=_IMPLEMENTATION),
+    "implementations": _needed("objects", "what was selected", fields=IMPLEMENTATION),
     "tier": _needed("text", "smoke, full or nightly"),
     "seed": _needed("integer", "all random draws of the run come from it"),
     "device": _needed("text", "torch device"),

@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+
 from kvproof_reports.records import FILE_NAME, RecordError, RunWriter, read_run
 
 LAW = {

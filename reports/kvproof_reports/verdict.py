@@ -1,0 +1,167 @@
+"""From records to a verdict: what each implementation verified, broke or was spared, and the matrix of laws."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kvproof_reports.records import Run
+from kvproof_reports.schema import IMPLEMENTATION, OUTCOMES
+
+CONFORMS, BROKEN, KNOWN_BROKEN = "conforms", "broken", "broken as declared"
+NOT_SETTLED, NOTHING_VERIFIED = "not settled", "nothing verified"
+
+WORST_FIRST = ("broken", "error", "known_broken", "verified", "refused", "not_run")
+"""Which outcome stands for several: one broken case breaks a law; a verified case outweighs those that never ran."""
+
+Record = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One implementation in one run; a column of every table."""
+
+    label: str
+    """Its name; with the run when several runs hold that name."""
+    name: str
+    run_label: str
+    """The run's id, told apart from another run of the same id."""
+    run: Run
+    about: Record
+    """Its entry in the session record; every field None without one."""
+    laws: Sequence[Record]
+    benchmarks: Sequence[Record]
+    replays: Sequence[Record]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        return counts(self.laws)
+
+    @property
+    def verdict(self) -> str:
+        return verdict(self.counts)
+
+    @property
+    def broken_laws(self) -> list[str]:
+        """Ids, those known to be broken included, in the order they ran."""
+        return list(dict.fromkeys(r["law"] for r in self.laws if r["outcome"] in ("broken", "known_broken")))
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A law and a subject."""
+
+    outcome: str
+    """The worst."""
+    records: Sequence[Record]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        return counts(self.records)
+
+    @property
+    def error_to_bound(self) -> float | None:
+        return max((r["error_to_bound"] for r in self.records if r["error_to_bound"] is not None), default=None)
+
+
+@dataclass
+class LawRow:
+    law: str
+    sentence: str
+    cells: dict[str, Cell] = field(default_factory=dict)
+    """By subject label; a law that a subject never met has no cell."""
+
+
+def counts(laws: Iterable[Record]) -> dict[str, int]:
+    """Tests for each outcome, zeros included."""
+    found = Counter(record["outcome"] for record in laws)
+    return {outcome: found[outcome] for outcome in OUTCOMES}
+
+
+def verdict(found: Mapping[str, int]) -> str:
+    """One word for the counts of one implementation. What was not verified is never called conforming."""
+    if found["broken"]:
+        return BROKEN
+    if found["error"]:
+        return NOT_SETTLED
+    if found["known_broken"]:
+        return KNOWN_BROKEN
+    return CONFORMS if found["verified"] else NOTHING_VERIFIED
+
+
+def subjects(runs: Sequence[Run]) -> list[Subject]:
+    """Every implementation of every run, in the order selected; runs given twice count once."""
+    distinct = list({run.path.resolve(): run for run in runs}.values())
+    labels = _run_labels(distinct)
+    names = {label: _names(run) for label, run in labels.items()}
+    clashes = Counter(name for found in names.values() for name in found)
+    return [
+        _subject(f"{name} @ {run_label}" if clashes[name] > 1 else name, name, run_label, run)
+        for run_label, run in labels.items()
+        for name in names[run_label]
+    ]
+
+
+def _run_labels(runs: Sequence[Run]) -> dict[str, Run]:
+    labels: dict[str, Run] = {}
+    for run in runs:
+        number = sum(other.run_id == run.run_id for other in labels.values())
+        labels[f"{run.run_id} ({number + 1})" if number else run.run_id] = run
+    return labels
+
+
+def _about(run: Run) -> dict[str, Record]:
+    return {entry["name"]: entry for session in run.latest("session") for entry in session["implementations"]}
+
+
+def _names(run: Run) -> list[str]:
+    used = [record["implementation"] for kind in ("law", "benchmark", "replay") for record in run.latest(kind)]
+    return list(dict.fromkeys([*_about(run), *used]))
+
+
+def _subject(label: str, name: str, run_label: str, run: Run) -> Subject:
+    of_kind = {
+        kind: [record for record in run.latest(kind) if record["implementation"] == name]
+        for kind in ("law", "benchmark", "replay")
+    }
+    return Subject(label, name, run_label, run, _about(run).get(name, dict.fromkeys(IMPLEMENTATION)), *of_kind.values())
+
+
+def matrix(columns: Sequence[Subject]) -> list[LawRow]:
+    """Laws in the order they first ran (sharpest first), each with a cell for every subject that met it."""
+    rows: dict[str, LawRow] = {}
+    for subject in columns:
+        by_law: dict[str, list[Record]] = {}
+        for record in subject.laws:
+            by_law.setdefault(record["law"], []).append(record)
+            rows.setdefault(record["law"], LawRow(record["law"], record["sentence"]))
+        for law, records in by_law.items():
+            outcomes = {record["outcome"] for record in records}
+            worst = next(outcome for outcome in WORST_FIRST if outcome in outcomes)
+            rows[law].cells[subject.label] = Cell(worst, records)
+    return list(rows.values())
+
+
+def not_verified(
+    subject: Subject, outcomes: Sequence[str] = ("error", "refused", "not_run")
+) -> list[tuple[str, str, int]]:
+    """What was not settled by running it: (outcome, reason, tests), most tests first."""
+    found = Counter((r["outcome"], r["reason"]) for r in subject.laws if r["outcome"] in outcomes)
+    gaps = [(outcome, reason, number) for (outcome, reason), number in found.most_common()]
+    if subject.about["unavailable"]:
+        gaps.insert(0, ("not_run", subject.about["unavailable"], 0))
+    return gaps
+
+
+def notes(runs: Sequence[Run]) -> list[str]:
+    """What a reader must know about the runs themselves: torn lines, and runs that never reached their end."""
+    found = [f"{run.run_id}: {note}" for run in runs for note in run.notes]
+    return found + [f"{run.run_id}: the run did not reach its end" for run in runs if _unfinished(run)]
+
+
+def _unfinished(run: Run) -> bool:
+    """True when a session began after the last end."""
+    marks = [record["kind"] for record in run.records if record["kind"] in ("session", "end")]
+    return not marks or marks[-1] != "end"
