@@ -1,1 +1,1 @@
-
+"""The oracle: block allocator, dense attention, error budget and sizing, with the standard library alone."""
