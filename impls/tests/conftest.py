@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import math
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -100,8 +102,18 @@ def attend_densely(case: SimpleNamespace) -> tuple[Tensor, Tensor]:
 
 @pytest.fixture(scope="session")
 def paged():
-    """``paged.case(spec, context_lens, query_lens)`` and ``paged.expected(case)``."""
-    return SimpleNamespace(case=build_case, expected=attend_densely)
+    """``paged.case(spec, context_lens, query_lens)``, ``paged.expected(case)`` and ``paged.row``, one row of it."""
+    return SimpleNamespace(case=build_case, expected=attend_densely, row=attend_row)
+
+
+@pytest.fixture(scope="session")
+def recorded():
+    """The module of recorded signatures."""
+    path = Path(__file__).with_name("recorded_signatures.py")
+    spec = importlib.util.spec_from_file_location("recorded_signatures", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 @pytest.fixture(
