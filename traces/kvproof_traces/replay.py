@@ -1,0 +1,236 @@
+"""Replays a workload through an allocator as a continuously batching engine would drive it (Yu et al., Orca, OSDI
+2022; Kwon et al., PagedAttention, SOSP 2023, sections 4.3 and 4.5), without a model."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from kvproof_traces.batching import Batch, Entry
+from kvproof_traces.observe import Observer
+from kvproof_traces.request import Request
+from kvproof_traces.tables import BlockTables
+from kvproof_traces.token_ids import num_blocks_for
+
+ADMISSION = "first come, first served; stops at the first misfit"
+
+
+@dataclass(frozen=True)
+class Replay:
+    """What came of a replay. Every request is finished, aborted or rejected."""
+
+    num_finished: int
+    num_aborted: int
+    num_rejected: int
+    """Requests that could not fit even alone."""
+    num_steps: int
+    num_preemptions: int
+    peak_running_seqs: int
+    """Capacity: most sequences (branches count) that were live after a step's appends."""
+    mean_running_seqs: float
+    waste: float
+    """Mean over steps of 1 - slots that hold a token / slots of the blocks in live tables; shared ones count once."""
+    block_utilisation: float
+    """Mean over steps of blocks in live tables / num_blocks. High with many preemptions is thrashing, not merit."""
+    prefix_hit_rate: float
+    """Prompt tokens found cached / prompt tokens, at first admission."""
+    num_prompt_tokens: int
+    num_generated_tokens: int
+    num_recomputed_tokens: int
+    """Tokens allocated again after a preemption."""
+    num_block_copies: int
+    """Copies that the allocator ordered (copy-on-write)."""
+    num_leaked_blocks: int
+    """Blocks free before the replay that are not after it; 0 unless the allocator loses some."""
+    allocator_seconds: float
+    """Inside allocate, append, fork, commit and free; reading tables for this record is not counted."""
+    churned: BlockTables | None
+    """Tables of the step with most sequences after two thirds of the requests had ended. When nothing ran so late,
+    of the busiest step before; None when nothing ran."""
+    admission: str = ADMISSION
+
+    @property
+    def block_tables(self) -> tuple[tuple[int, ...], ...]:
+        return self.churned.block_tables if self.churned else ()
+
+    @property
+    def context_lens(self) -> tuple[int, ...]:
+        return self.churned.context_lens if self.churned else ()
+
+
+def replay(
+    requests: Sequence[Request],
+    allocator: Any,
+    *,
+    max_num_seqs: int = 256,
+    watermark: float = 0.01,
+    step_ms: float | None = None,
+) -> Replay:
+    """Drive a fresh ``allocator`` (the contract's shape) through ``requests``, in their order.
+
+    A step admits from the queue until the first request that does not fit, appends one token to every running
+    sequence, commits, and frees what has ended. When blocks run out, the request admitted last gives its blocks back
+    and goes to the head of the queue, to be recomputed. Priorities are not looked at.
+
+    Args:
+        max_num_seqs: sequences that may run at once; a request counts with all its branches.
+        watermark: share of the blocks that an admission must leave free, unless nothing runs.
+        step_ms: how long a step takes, so that requests come at their ``arrival_ms``; None: all wait from the start,
+            which measures capacity.
+
+    Raises:
+        ValueError: an argument out of range, or with ``step_ms`` requests that are not in order of arrival.
+        RuntimeError: more steps than the work can need.
+    """
+    _check_arguments(requests, max_num_seqs, watermark, step_ms)
+    free_before = allocator.num_free_blocks()
+    engine = _Engine(requests, allocator, max_num_seqs, int(watermark * allocator.num_blocks), step_ms)
+    # In every step the request admitted first gets a token or ends, and nothing generated is lost.
+    budget = len(requests) + sum(request.num_generated_tokens for request in requests)
+    while engine.step():
+        if engine.observer.num_steps > budget:
+            raise RuntimeError(f"the replay made {engine.observer.num_steps} steps, its work needs {budget} at most")
+    return engine.result(free_before - allocator.num_free_blocks())
+
+
+def _check_arguments(requests: Sequence[Request], max_num_seqs: int, watermark: float, step_ms: float | None) -> None:
+    if max_num_seqs < 1:
+        raise ValueError(f"max_num_seqs: {max_num_seqs} is below 1")
+    if not 0 <= watermark < 1:
+        raise ValueError(f"watermark: {watermark} is not a share of the blocks; give 0 up to, not including, 1")
+    if step_ms is None:
+        return
+    if not step_ms > 0:
+        raise ValueError(f"step_ms: {step_ms} is not a duration; give milliseconds above 0, or None")
+    for before, request in pairwise(requests):
+        if request.arrival_ms < before.arrival_ms:
+            raise ValueError(f"requests: {request.request_id} arrives before {before.request_id}; sort by arrival_ms")
+
+
+class _Engine:
+    """The policy: who is admitted, who gives way."""
+
+    def __init__(
+        self, requests: Sequence[Request], allocator: Any, max_num_seqs: int, num_spare: int, step_ms: float | None
+    ) -> None:
+        self.allocator = allocator
+        self.max_num_seqs, self.num_spare, self.step_ms = max_num_seqs, num_spare, step_ms
+        self.batch, self.observer = Batch(allocator), Observer(allocator, len(requests))
+        self.coming: deque[Entry] = deque()
+        self.waiting: deque[Entry] = deque()
+        self.running: list[Entry] = []  # in order of admission
+        self.num_finished = self.num_aborted = self.num_rejected = self.num_preemptions = 0
+        self.now_ms = 0.0
+        self.misfit: tuple[Entry, int] | None = None
+        for index, request in enumerate(requests):
+            if self._fits_alone(request):
+                self.coming.append(Entry(index, request))
+            else:
+                self.num_rejected += 1
+
+    def step(self) -> bool:
+        """One iteration; False when no work is left."""
+        self._arrive()
+        self._admit()
+        self._append()
+        for entry in self.running:
+            self.batch.commit(entry)
+        if self.running:
+            self._observe()
+            self._end()
+        self.now_ms += self.step_ms or 0.0
+        return bool(self.running or self.waiting or self.coming)
+
+    def _fits_alone(self, request: Request) -> bool:
+        """Asked of the empty pool, where ``can_allocate`` is exact. What branches need together shows as they run."""
+        num_tokens = request.num_prompt_tokens + request.num_generated_tokens
+        return request.num_branches <= self.max_num_seqs and self.allocator.can_allocate(num_tokens)
+
+    def _arrive(self) -> None:
+        if self.coming and not self.waiting and not self.running:
+            self.now_ms = max(self.now_ms, self.coming[0].request.arrival_ms)  # idle until then
+        while self.coming and (self.step_ms is None or self.coming[0].request.arrival_ms <= self.now_ms):
+            self.waiting.append(self.coming.popleft())
+
+    def _admit(self) -> None:
+        num_running = sum(entry.request.num_branches for entry in self.running)
+        while self.waiting:
+            entry = self.waiting[0]
+            num_running += entry.request.num_branches
+            if num_running > self.max_num_seqs or not self._has_room(entry):
+                return
+            if self.batch.admit(entry):
+                self.running.append(self.waiting.popleft())
+            elif self.running:
+                self.misfit = (entry, self.batch.num_frees)
+                return
+            else:
+                self.num_rejected += 1
+                num_running -= self.waiting.popleft().request.num_branches
+
+    def _has_room(self, entry: Entry) -> bool:
+        """Whether trying is worth it: not below the watermark, and not when nothing was freed since it last failed."""
+        if not self.running:
+            return True
+        if self.misfit == (entry, self.batch.num_frees):  # entries are compared by identity
+            return False
+        num_tokens = entry.request.num_prompt_tokens + entry.num_generated
+        num_needed = num_blocks_for(num_tokens, self.allocator.block_size)
+        return not self.num_spare or self.allocator.num_free_blocks() - num_needed >= self.num_spare
+
+    def _append(self) -> None:
+        position = 0
+        while position < len(self.running):
+            entry = self.running[position]
+            if self.batch.advance(entry):
+                position += 1
+                continue
+            victim = self.running.pop()
+            self.batch.release(victim)
+            if self.running:
+                self.num_preemptions += 1
+                self.waiting.appendleft(victim)
+            else:  # it had the pool for itself
+                self.num_rejected += 1
+
+    def _observe(self) -> None:
+        context_lens = {
+            seq: len(entry.prompt) + len(outputs) for entry in self.running for seq, outputs in entry.outputs.items()
+        }
+        num_ended = self.num_finished + self.num_aborted + self.num_rejected
+        self.observer.step(context_lens, self.batch.changed, num_ended)
+        self.batch.changed.clear()
+
+    def _end(self) -> None:
+        for entry in self.running:
+            if entry.done:
+                self.batch.release(entry)
+                aborted = entry.request.abort_after is not None
+                self.num_aborted += aborted
+                self.num_finished += not aborted
+        self.running = [entry for entry in self.running if not entry.done]
+
+    def result(self, num_leaked_blocks: int) -> Replay:
+        batch, seen = self.batch, self.observer
+        return Replay(
+            num_finished=self.num_finished,
+            num_aborted=self.num_aborted,
+            num_rejected=self.num_rejected,
+            num_steps=seen.num_steps,
+            num_preemptions=self.num_preemptions,
+            peak_running_seqs=seen.peak_running,
+            mean_running_seqs=seen.mean(seen.sum_running),
+            waste=seen.mean(seen.sum_waste),
+            block_utilisation=seen.mean(seen.sum_utilisation),
+            prefix_hit_rate=batch.num_cached_tokens / max(1, batch.num_prompt_tokens),
+            num_prompt_tokens=batch.num_prompt_tokens,
+            num_generated_tokens=batch.num_generated_tokens,
+            num_recomputed_tokens=batch.num_recomputed_tokens,
+            num_block_copies=batch.num_block_copies,
+            num_leaked_blocks=num_leaked_blocks,
+            allocator_seconds=batch.seconds,
+            churned=seen.tables,
+        )

@@ -1,0 +1,122 @@
+"""One request of a workload: how long, when, what it shares, how it branches and whether it is cut short."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+
+class FieldError(ValueError):
+    """A field of a request that can't be. ``field`` is the attribute, ``what`` is wrong, ``cure`` mends it."""
+
+    def __init__(self, field: str, what: str, cure: str) -> None:
+        super().__init__(f"{field}: {what}; {cure}")
+        self.field, self.what, self.cure = field, what, cure
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request as a serving engine receives it; lengths only, no text.
+
+    Branches are the parallel samples of a request, numbered from 0: ``num_samples`` of them share the prompt from the
+    start, ``forks`` adds or replaces some later.
+
+    Raises:
+        FieldError: a value that can't be, with the name of the attribute.
+    """
+
+    request_id: str
+    arrival_ms: float
+    """Milliseconds after the first request of the trace."""
+    num_prompt_tokens: int
+    num_output_tokens: int
+    """Tokens that every branch generates, unless ``abort_after`` comes first."""
+    hash_ids: tuple[int, ...] = ()
+    """One id a ``hash_block_size`` tokens of the prompt, the last one may be partial: equal ids at the start of two
+    requests mean equal tokens. Empty: nothing is known to be shared."""
+    hash_block_size: int = 512
+    num_samples: int = 1
+    forks: tuple[tuple[int, int, int], ...] = ()
+    """(output position, parent branch, child branch): once that many tokens are generated, the child becomes a copy of
+    the parent. A child that exists is given up first, which is what a step of beam search does."""
+    abort_after: int | None = None
+    """Output tokens after which the client goes away."""
+    priority: int = 0
+
+    def __post_init__(self) -> None:
+        _check_identity(self)
+        for name in ("num_prompt_tokens", "num_output_tokens", "num_samples", "hash_block_size"):
+            _whole(name, getattr(self, name), at_least=1)
+        _check_hash_ids(self)
+        _check_forks(self)
+        if self.abort_after is not None:
+            _whole("abort_after", self.abort_after, at_least=0)
+            if self.abort_after >= self.num_output_tokens:
+                raise FieldError(
+                    "abort_after",
+                    f"{self.abort_after} is not before the end at {self.num_output_tokens} output tokens",
+                    "give a smaller number, or leave it out",
+                )
+
+    @property
+    def num_branches(self) -> int:
+        """Most sequences that are live at once, which is what a scheduler has to leave room for."""
+        return len({*range(self.num_samples), *(child for _, _, child in self.forks)})
+
+    @property
+    def num_generated_tokens(self) -> int:
+        """Output tokens of each branch by the time the request ends."""
+        return self.num_output_tokens if self.abort_after is None else self.abort_after
+
+
+def _whole(name: str, value: Any, at_least: int) -> None:
+    if type(value) is not int:  # bool is an int to isinstance
+        raise FieldError(name, f"{value!r} is not a whole number", f"give an integer of at least {at_least}")
+    if value < at_least:
+        raise FieldError(name, f"{value} is below {at_least}", "remove the row or mend the number")
+
+
+def _check_identity(request: Request) -> None:
+    if type(request.request_id) is not str or not request.request_id:
+        raise FieldError("request_id", f"{request.request_id!r} is not a name", "give a string that is not empty")
+    arrival = request.arrival_ms
+    if type(arrival) is not float or not math.isfinite(arrival) or arrival < 0:
+        raise FieldError("arrival_ms", f"{arrival!r} is not a time", "give milliseconds from the first request, 0 up")
+    if type(request.priority) is not int:
+        raise FieldError("priority", f"{request.priority!r} is not a whole number", "give an integer")
+
+
+def _check_hash_ids(request: Request) -> None:
+    ids, size = request.hash_ids, request.hash_block_size
+    if type(ids) is not tuple:
+        raise FieldError("hash_ids", f"is a {type(ids).__name__}", "give a list of whole numbers")
+    for value in ids:
+        _whole("hash_ids", value, at_least=0)
+    wanted = -(-request.num_prompt_tokens // size)
+    if ids and len(ids) != wanted:
+        raise FieldError(
+            "hash_ids",
+            f"{len(ids)} ids, but {request.num_prompt_tokens} prompt tokens make {wanted} blocks of {size}",
+            "check the hash block size and the prompt length",
+        )
+
+
+def _check_forks(request: Request) -> None:
+    known, last = set(range(request.num_samples)), 0
+    for fork in request.forks:
+        if type(fork) is not tuple or len(fork) != 3:
+            raise FieldError("forks", f"{fork!r} is not three numbers", "give [output position, parent, child]")
+        position, parent, child = fork
+        for value in fork:
+            _whole("forks", value, at_least=0)
+        if not last <= position < request.num_output_tokens:
+            raise FieldError(
+                "forks", f"position {position} is out of order or past the output", "sort forks by output position"
+            )
+        if parent not in known or parent == child:
+            raise FieldError(
+                "forks", f"branch {parent} can't be the parent of {child}", "fork a branch that exists, into another"
+            )
+        known.add(child)
+        last = position
