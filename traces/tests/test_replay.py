@@ -167,11 +167,11 @@ def test_an_allocator_that_never_has_room_ends_the_replay_as_well(paged):
     assert (result.num_rejected, result.num_steps, result.churned) == (3, 0, None)
 
 
-def test_a_watermark_trades_sequences_for_preemptions(paged):
-    requests = prompts(*[16] * 40, num_output_tokens=48)
-    low, high = (replay(requests, paged(64, 16), watermark=share) for share in (0, 0.5))
-    assert low.num_preemptions > high.num_preemptions
-    assert low.mean_running_seqs > high.mean_running_seqs
+def test_a_watermark_trades_utilisation_for_preemptions(paged):
+    plain = Workload(150, max_prompt_tokens=600, prefix_share=0, sample_share=0, fork_share=0, abort_share=0)
+    low, middle, high = (replay(generate(plain), paged(400, 16), watermark=share) for share in (0, 0.05, 0.2))
+    assert low.num_preemptions > 10 * middle.num_preemptions > high.num_preemptions == 0
+    assert low.block_utilisation > middle.block_utilisation > high.block_utilisation
 
 
 def test_a_watermark_never_starves_a_request_that_has_the_pool_for_itself(paged):
