@@ -76,9 +76,8 @@ class ReferenceAllocator:
             state.table[-1] = destination
             copies = [(source, destination)]
         elif writes_into_last:
-            # After a truncate the last block may still be findable, as the complete block it was. Its only owner is
-            # about to overwrite it: it is forgotten, not copied, for a sequence that speculated and rolled back must
-            # not need one block more than a sequence that never did.
+            # After a truncate the last block may still be findable as the complete one it was. Its only owner is about
+            # to overwrite it: forgotten, not copied, so that rolling back never costs a block that nobody had before.
             self._forget_with_descendants(state.table[-1])
         state.table += self._take(num_grown)
         state.tokens += new

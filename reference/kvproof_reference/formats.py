@@ -26,6 +26,11 @@ class NumberFormat:
         return 2.0**-self.precision
 
     @property
+    def smallest_normal(self) -> float:
+        """What is smaller may be flushed to zero."""
+        return 2.0**self.min_exponent
+
+    @property
     def smallest_subnormal(self) -> float:
         """η: below the normal range, |round(x) - x| <= η/2."""
         return 2.0 ** (self.min_exponent - self.precision + 1)
