@@ -14,7 +14,11 @@ def arrange(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep the tests of the chosen tier, drop benchmarks unless asked for, sort by law, then as written."""
     tier = options.TIERS.index(options.value(config, "tier"))
     with_benchmarks = options.value(config, "bench")
-    kept = [item for item in items if tier_of(item) <= tier and (with_benchmarks or not is_benchmark(item))]
+    kept = [
+        item
+        for item in items
+        if tier_of(item) <= tier and (with_benchmarks or not is_benchmark(item)) and applies(item)
+    ]
     chosen = set(map(id, kept))
     if dropped := [item for item in items if id(item) not in chosen]:
         config.hook.pytest_deselected(items=dropped)
@@ -31,6 +35,12 @@ def law_of(item: pytest.Item) -> str | None:
 def tier_of(item: pytest.Item) -> int:
     marker = item.get_closest_marker("tier")
     return options.TIERS.index(marker.args[0]) if marker else 0
+
+
+def applies(item: pytest.Item) -> bool:
+    """Whether an implementation has the half that the test is about; without one pytest parametrizes with a mark of
+    its own, which is no name."""
+    return isinstance(implementation_of(item), str | None)
 
 
 def is_benchmark(item: pytest.Item) -> bool:
