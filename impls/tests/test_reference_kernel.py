@@ -69,11 +69,11 @@ def test_write_touches_its_slots_and_copies_are_whole_blocks(paged):
     kernel, before = ReferenceKernel(), case.pools.key.clone()
     key, value = torch.randn(3, 2, 8), torch.randn(3, 2, 8)
     kernel.write(case.spec, key, value, case.pools, torch.tensor([6, -1, 1]))
-    kernel.copy_blocks(case.pools, [(1, 4), (1, 3)])
+    kernel.copy_blocks(case.pools, [(1, 2), (1, 3)])
     before[1, 2], before[0, 1] = key[0] * 2, key[2] * 2
-    before[3], before[4] = before[1], before[1]
+    before[2], before[3] = before[1], before[1]
     assert torch.equal(case.pools.key, before)
-    assert torch.equal(case.pools.value[4, 2], value[0])
+    assert torch.equal(case.pools.value[3, 2], value[0])
 
 
 def test_latent_attention_reads_value_from_key(paged):
