@@ -41,7 +41,7 @@ def _line(curve: Curve, colour: str) -> dict[str, Any]:
         "type": "scatter",
         "mode": "lines+markers",
         # plotly shows markup in names; a name is text.
-        "name": html.escape(f"{curve.label}, {curve.table}"),
+        "name": html.escape(f"{curve.label}, {curve.table}", quote=False),
         "x": [point["block_size"] for point in points],
         "y": [point["tokens_per_second"] for point in points],
         "error_y": {**_quartiles(points), "thickness": 1.2, "width": 3},

@@ -128,10 +128,8 @@ def read_run(folder_or_file: str | Path) -> Run:
         wrong += [f"{path}:{number}: {problem}" for problem in problems]
         if record is not None and not problems:
             records.append(complete(record))
-    if wrong:
-        raise RecordError("\n".join(wrong))
-    if not records:
-        raise RecordError(f"{path}: holds no record")
+    if wrong or not records:
+        raise RecordError("\n".join(wrong) or f"{path}: holds no record")
     return Run(path, records[0]["run_id"], tuple(records), tuple(notes))
 
 

@@ -61,6 +61,18 @@ def test_a_broken_cell_opens_reason_and_counterexample(page):
     assert page.tags.count("details") == 7  # six cells, and the numbers behind the chart
 
 
+def test_a_cell_tells_each_broken_test_but_a_shared_refusal_once(build):
+    run = build("a")
+    for test in ("x", "y"):
+        run.law("G01", "torch", "broken", test=test, reason="same reason")
+        run.law("G01", "torch", "refused", test=f"{test}8", reason="no fp8")
+
+    panel = Page(render_html([read_run(run.writer.folder)])).text.split("2 broken, 2 refused")[1]
+
+    assert panel.count("same reason") == 2
+    assert "test_law[x8] and 1 more no fp8" in panel
+
+
 def test_every_number_is_there_without_javascript(page):
     chart = page.text.split(" Throughput against block size ")[1].split(" Allocator ")[0]
 

@@ -75,6 +75,14 @@ def test_a_record_id_names_run_kind_and_identity_and_nothing_else(tmp_path):
     assert RunWriter(tmp_path / "b").write("benchmark", **BENCHMARK)["record_id"] != first["record_id"]
 
 
+def test_two_sessions_of_one_run_are_both_kept(build):
+    run = build("a")
+    run.session(tier="smoke")
+    run.session(tier="full")
+
+    assert [session["tier"] for session in read_run(run.writer.folder).latest("session")] == ["smoke", "full"]
+
+
 def test_a_torn_last_line_is_noted_and_the_rest_is_kept(tmp_path):
     writer = RunWriter(tmp_path)
     kept = writer.write("law", **LAW)
@@ -127,6 +135,7 @@ WRONG = {
     "a text for a number": ("law", {"seconds": "0.1"}, "seconds: '0.1' is not a finite number >= 0"),
     "a flag for a count": ("benchmark", {"batch": True}, "batch: True is not an integer >= 0"),
     "no number": ("law", {"error_to_bound": float("nan")}, "error_to_bound: nan is not a finite number >= 0"),
+    "an endless number": ("law", {"seconds": float("inf")}, "seconds: inf is not a finite number >= 0"),
     "a ratio of what was refused": (
         "law",
         {"outcome": "refused", "reason": "no fp8"},
