@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from kvproof_impls.contract import AttentionSpec
 
@@ -74,7 +75,7 @@ SMOKE = (
     Case(decode(*boundary_lengths(1)), block_size=1),
     Case(decode(*boundary_lengths(3)), block_size=3),
     Case(((7, 7), (10, 4), (4, 1)), block_size=3),
-    Case(decode(255, 257), block_size=256),
+    Case(((257, 257), (20, 1)), block_size=256),
     Case(MIXED, head_dim=80),
     *(Case(MIXED, dtype=dtype) for dtype in ("bfloat16", "float32")),
 )
@@ -86,6 +87,7 @@ GEOMETRY = (
 )
 
 FULL = (
+    Case(decode(255, 256, 257), block_size=256),
     *(Case(decode(*boundary_lengths(size)), block_size=size) for size in (2, 5, 8, 32, 64, 128)),
     *(Case(((size + 1, size + 1), (2 * size, size), (size, 1)), block_size=size) for size in (1, 2, 8, 32, 64)),
     *(Case(decode(63, 64, 65, 127, 128, 129), dtype=dtype) for dtype in ("float16", "bfloat16", "float32")),
@@ -99,8 +101,9 @@ GEOMETRY_FULL = (
 )
 
 
-def by_tier(smoke: Iterable[Case] = SMOKE, full: Iterable[Case] = FULL) -> list[object]:
-    """Parameters of a law test, the larger ones marked with the tier that pays for them."""
-    return [pytest.param(case, id=str(case)) for case in smoke] + [
-        pytest.param(case, id=str(case), marks=pytest.mark.tier("full")) for case in full
-    ]
+def by_tier(smoke: Iterable[Case] = SMOKE, full: Iterable[Case] = FULL) -> list[ParameterSet]:
+    """Parameters of a law test, each case once, the larger ones marked with the tier that pays for them."""
+    first = list(dict.fromkeys(smoke))
+    later = [case for case in dict.fromkeys(full) if case not in first]
+    marked = [(case, ()) for case in first] + [(case, (pytest.mark.tier("full"),)) for case in later]
+    return [pytest.param(case, id=str(case), marks=marks) for case, marks in marked]

@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 
+from kvproof_suites.churn import physical_order
 from kvproof_suites.conftest import KernelUnderTest
 from kvproof_suites.kernel.attend import attend, place, require
-from kvproof_suites.kernel.cases import CHUNKED, GEOMETRY, GEOMETRY_FULL, Case, by_tier, prefill
+from kvproof_suites.kernel.cases import CHUNKED, GEOMETRY, GEOMETRY_FULL, MIXED, Case, by_tier, decode, prefill
 from kvproof_suites.kernel.needle import Needle, bury, judge
 from kvproof_suites.kernel.pages import lay_out
+from kvproof_traces import BlockTables
 
 
 def search(under_test: KernelUnderTest, case: Case, needle: Needle) -> None:
@@ -34,6 +36,19 @@ def test_nothing_past_the_causal_limit_is_found(kernel: KernelUnderTest, case: C
     require(kernel, case)
     generator = torch.Generator().manual_seed(seed)
     search(kernel, case, bury(lay_out(case, generator), case.spec, generator, twins_ahead=True))
+
+
+@pytest.mark.law("G18")
+@pytest.mark.parametrize(
+    "case", by_tier((Case(MIXED, layout="churned"),), (Case(decode(65, 129), layout="churned", block_size=8),))
+)
+def test_every_position_is_found_in_a_pool_that_traffic_has_churned(
+    kernel: KernelUnderTest, case: Case, churned_tables: BlockTables, seed: int
+) -> None:
+    require(kernel, case)
+    generator = torch.Generator().manual_seed(seed)
+    pages = lay_out(case, generator, physical_order(churned_tables))
+    search(kernel, case, bury(pages, case.spec, generator))
 
 
 @pytest.mark.law("G10")
