@@ -12,6 +12,9 @@ LAW_IMPLS := reference,torch,triton,paged,contiguous
 BIN := .venv/bin
 INSTALLED := .venv/installed
 
+# The tests' tensors are tiny; with two processes torch's threads would only wait for each other.
+test laws: export OMP_NUM_THREADS = 1
+
 .PHONY: run test lint laws gpu clean
 
 run: $(INSTALLED)

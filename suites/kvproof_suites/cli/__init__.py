@@ -14,11 +14,14 @@ CONFORMS, LAW_BROKEN, INTERRUPTED, INTERNAL_ERROR, USAGE_ERROR, NOTHING_VERIFIED
 """Exit codes, the same as of a law run under pytest."""
 
 COMMANDS = {
+    "run": "run",
     "list": "list_impls",
     "laws": "laws",
     "replay": "replay",
     "compare": "compare",
     "new": "new",
+    "report": "report",
+    "log": "log",
 }
 """Command to its module in this package, which holds it as ``command``."""
 

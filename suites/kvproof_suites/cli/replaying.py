@@ -63,13 +63,17 @@ def load_trace(path: Path | None, limit: int | None, format: str | None = None) 
         raise click.ClickException(str(error)) from None
 
 
-def load_allocators(names: str) -> list[Implementation]:
+def load_implementations(names: str) -> list[Implementation]:
     from kvproof_impls.registry import ImplementationError, load
 
     try:
-        found = [load(name.strip()) for name in names.split(",") if name.strip()]
+        return [load(name.strip()) for name in names.split(",") if name.strip()]
     except ImplementationError as error:
         raise click.ClickException(str(error)) from None
+
+
+def load_allocators(names: str) -> list[Implementation]:
+    found = load_implementations(names)
     for implementation in found:
         if implementation.allocator is None:
             raise click.ClickException(f"{implementation.name} provides no allocator, which is what a replay drives")

@@ -4,6 +4,7 @@ import json
 
 import pytest
 from click.testing import CliRunner
+
 from kvproof_reports.records import RunWriter
 from kvproof_suites import cli
 

@@ -3,6 +3,7 @@
 import json
 
 from click.testing import CliRunner
+
 from kvproof_impls import registry
 from kvproof_suites import cli
 

@@ -8,6 +8,7 @@ import time
 
 import pytest
 from click.testing import CliRunner
+
 from kvproof_suites import cli
 
 RUN = [sys.executable, "-c", "from kvproof_suites.cli import main; main()"]

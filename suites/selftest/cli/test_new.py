@@ -5,6 +5,7 @@ import importlib.util
 import pytest
 import torch
 from click.testing import CliRunner
+
 from kvproof_impls import AttentionSpec, KVPools, PagedBatch, registry
 from kvproof_suites import cli
 

@@ -4,6 +4,7 @@ import json
 
 import pytest
 from click.testing import CliRunner
+
 from kvproof_suites import cli
 from kvproof_traces import SAMPLES, read_tables
 

@@ -1,0 +1,66 @@
+"""Laws and benchmark in processes of their own: a kernel that crashes takes the run down, not the report."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+YARDSTICKS = ("torch", "paged")
+"""What a benchmark is compared with: the plainest kernel, and our allocator."""
+
+
+@dataclass(frozen=True)
+class Judge:
+    """How the pytest processes of one run are started; they share its folder."""
+
+    folder: Path
+    device: str
+    tier: str
+    seed: int
+    churned: Path | None
+
+    def laws(self, names: str) -> int:
+        """Exit code of the laws on ``names``, with JUnit beside the records."""
+        return self._pytest(
+            "kvproof_suites", f"--kvproof-impl={names}", *self._workers(), f"--junitxml={self.folder / 'junit.xml'}"
+        )
+
+    def bench(self, names: str) -> int:
+        """Exit code of the benchmark of ``names`` and the yardsticks, which are put under the laws first."""
+        beside = [name for name in YARDSTICKS if name not in names.split(",")]
+        if beside and (
+            broken := self._pytest("kvproof_suites", f"--kvproof-impl={','.join(beside)}", "-q", "--no-header")
+        ):
+            return broken
+        return self._pytest(
+            "kvproof_suites.bench", f"--kvproof-impl={','.join([*names.split(','), *beside])}", "--kvproof-bench"
+        )
+
+    def _pytest(self, package: str, *options: str) -> int:
+        command = [sys.executable, "-m", "pytest", "--pyargs", package, *options, *self._shared()]
+        status = subprocess.run(command, env=self._environment(package), check=False).returncode
+        return status if status >= 0 else self._crashed(-status)
+
+    def _environment(self, package: str) -> dict[str, str]:
+        """The laws' tensors are tiny and run in several processes, where torch's threads only wait for each other."""
+        one_thread = {} if package.endswith(".bench") else {"OMP_NUM_THREADS": "1"}
+        return {**os.environ, **one_thread}
+
+    def _shared(self) -> list[str]:
+        given = {"device": self.device, "tier": self.tier, "seed": self.seed, "churned": self.churned}
+        options = [f"--kvproof-{name}={value}" for name, value in given.items() if value is not None]
+        return [f"--kvproof-results={self.folder}", *options, "-p", "no:cacheprovider"]
+
+    def _workers(self) -> list[str]:
+        """Two processes halve the time of the interpreter; on a GPU they would share its memory."""
+        if self.device != "cpu" or importlib.util.find_spec("xdist") is None or (os.cpu_count() or 1) < 2:
+            return []
+        return ["-n", "2"]
+
+    def _crashed(self, signal_number: int) -> int:
+        print(f"pytest was killed by signal {signal_number}; the records up to there are kept", file=sys.stderr)
+        return 3
