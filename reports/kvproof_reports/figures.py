@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 NOTHING = "–"
 
 
@@ -11,6 +13,8 @@ def figure(value: float | None, digits: int = 3) -> str:
         return NOTHING
     if isinstance(value, int):
         return f"{value:,}"
+    if value == inf:
+        return "∞"
     if value == 0:
         return "0"
     if not 1e-6 <= abs(value) < 1e15:

@@ -23,6 +23,7 @@ _TYPES: Mapping[str, dict[str, Any]] = {
     "integer": {"type": "integer"},
     "count": {"type": "integer", "minimum": 0},
     "number": {"type": "number", "minimum": 0},
+    "ratio": {"type": ["number", "string"], "minimum": 0, "pattern": "^inf$"},
     "share": {"type": "number", "minimum": 0, "maximum": 1},
     "object": {"type": "object"},
     "objects": {"type": "array"},
@@ -68,7 +69,8 @@ def _property(field: Field) -> dict[str, Any]:
     if field.choices:
         schema["enum"] = [*field.choices, *([] if field.required else [None])]
     if not field.required:
-        schema["type"] = [schema["type"], "null"]
+        types = schema["type"]
+        schema["type"] = [*(types if isinstance(types, list) else [types]), "null"]
     return schema
 
 

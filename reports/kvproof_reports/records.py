@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from kvproof_reports.schema import COMMON, KINDS, SCHEMA_VERSION
-from kvproof_reports.validate import RecordError, complete, faults
+from kvproof_reports.validate import RecordError, complete, faults, from_json, to_json
 
 __all__ = ["FILE_NAME", "SCHEMA_VERSION", "RecordError", "Run", "RunWriter", "read_run", "record_id"]
 
@@ -66,7 +66,7 @@ class RunWriter:
             raise RecordError("\n".join(f"{kind} record: {what}" for what in wrong))
         record["record_id"] = record_id(self.run_id, kind, record)
         record = complete(record)
-        _append(self.path, (json.dumps(record, allow_nan=False) + "\n").encode("ascii"))
+        _append(self.path, (json.dumps(to_json(record), allow_nan=False) + "\n").encode("ascii"))
         return record
 
 
@@ -149,7 +149,7 @@ def _parse(line: bytes) -> tuple[dict[str, Any] | None, list[str]]:
         record = json.loads(text)
     except ValueError as error:
         return None, [f"line: not JSON ({error})"]
-    return (record, []) if isinstance(record, dict) else (None, ["line: not a JSON object"])
+    return (from_json(record), []) if isinstance(record, dict) else (None, ["line: not a JSON object"])
 
 
 def _other_run(record: Mapping[str, Any], records: list[dict[str, Any]]) -> list[str]:

@@ -24,7 +24,8 @@ class Field:
 
     type: str
     """A key of ``validate.TYPES``: text, name (no slash), time (ISO 8601), texts, flag, integer, count (integer >= 0),
-    number (finite, >= 0), share (0 to 1), object, objects."""
+    number (finite, >= 0), ratio (>= 0, and infinite where there is no bound to its size; the text "inf" on disk, since
+    JSON has no infinity), share (0 to 1), object, objects."""
     doc: str
     required: bool = False
     identity: bool = False
@@ -78,7 +79,7 @@ SESSION: Mapping[str, Field] = {
     "environment": _needed("object", "versions and machine", fields=_ENVIRONMENT),
 }
 
-_COMPARED: Condition = ("outcome", ("verified", "broken", "known_broken"))
+_COMPARED: Condition = ("outcome", ("verified", "broken", "known_broken", "error"))
 _UNVERIFIED: Condition = ("outcome", tuple(outcome for outcome in OUTCOMES if outcome != "verified"))
 
 LAW: Mapping[str, Field] = {
@@ -90,7 +91,7 @@ LAW: Mapping[str, Field] = {
     "reason": Field("text", "why it is not verified, or what differed", needed_when=_UNVERIFIED),
     "case": Field("text", "the shrunk case, to paste"),
     "seconds": _needed("number", "duration of the test"),
-    "error_to_bound": Field("number", "largest error over its bound; 1 and more is broken", only_when=_COMPARED),
+    "error_to_bound": Field("ratio", "largest error over its bound; above 1 is broken, inf a NaN", only_when=_COMPARED),
 }
 
 _TIMED: Condition = ("timed", (True,))

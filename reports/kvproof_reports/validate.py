@@ -101,6 +101,7 @@ TYPES: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     "integer": ("an integer", lambda value: isinstance(value, int) and not isinstance(value, bool)),
     "count": ("an integer >= 0", _is_count),
     "number": ("a finite number >= 0 (write null for what can't be measured)", _is_number),
+    "ratio": ("a number >= 0", lambda value: value == math.inf or _is_number(value)),
     "share": ("a number between 0 and 1", lambda value: _is_number(value) and value <= 1),
     "object": ("an object", lambda value: isinstance(value, dict)),
     "objects": (
@@ -108,6 +109,18 @@ TYPES: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
         lambda value: isinstance(value, list) and all(isinstance(v, dict) for v in value),
     ),
 }
+
+
+def to_json(record: Mapping[str, Any]) -> dict[str, Any]:
+    """A valid record in what JSON can hold."""
+    return {name: "inf" if value == math.inf else value for name, value in record.items()}
+
+
+def from_json(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The inverse of ``to_json``, of a record that may be faulty."""
+    table = KINDS.get(str(record.get("kind")), {})
+    ratios = {name for name, field in table.items() if field.type == "ratio"}
+    return {name: math.inf if name in ratios and value == "inf" else value for name, value in record.items()}
 
 
 def complete(record: Mapping[str, Any]) -> dict[str, Any]:

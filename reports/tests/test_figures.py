@@ -17,6 +17,7 @@ from kvproof_reports.figures import figure, percent, plural
         (9.999, "10.0"),
         (0.04567, "0.0457"),
         (2.0, "2.00"),
+        (float("inf"), "∞"),
         (1e-9, "1.00e-09"),
     ],
 )

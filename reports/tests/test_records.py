@@ -75,6 +75,15 @@ def test_a_record_id_names_run_kind_and_identity_and_nothing_else(tmp_path):
     assert RunWriter(tmp_path / "b").write("benchmark", **BENCHMARK)["record_id"] != first["record_id"]
 
 
+def test_an_infinite_ratio_survives_though_json_has_no_infinity(tmp_path):
+    broken = {**LAW, "outcome": "broken", "reason": "NaN", "error_to_bound": float("inf")}
+    written = RunWriter(tmp_path).write("law", **broken)
+
+    assert read_run(tmp_path).records == (written,)
+    assert written["error_to_bound"] == float("inf")
+    assert json.loads((tmp_path / FILE_NAME).read_text(), parse_constant=pytest.fail)["error_to_bound"] == "inf"
+
+
 def test_two_sessions_of_one_run_are_both_kept(build):
     run = build("a")
     run.session(tier="smoke")
@@ -134,7 +143,7 @@ WRONG = {
     "a mistyped name": ("law", {"sentense": "x"}, "sentense: unknown field; did you mean sentence?"),
     "a text for a number": ("law", {"seconds": "0.1"}, "seconds: '0.1' is not a finite number >= 0"),
     "a flag for a count": ("benchmark", {"batch": True}, "batch: True is not an integer >= 0"),
-    "no number": ("law", {"error_to_bound": float("nan")}, "error_to_bound: nan is not a finite number >= 0"),
+    "no number": ("law", {"error_to_bound": float("nan")}, "error_to_bound: nan is not a number >= 0"),
     "an endless number": ("law", {"seconds": float("inf")}, "seconds: inf is not a finite number >= 0"),
     "a ratio of what was refused": (
         "law",
