@@ -7,9 +7,10 @@ defines, say, its own ``--device``.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pytest
+if TYPE_CHECKING:
+    import pytest
 
 TIERS = ("smoke", "full", "nightly")
 

@@ -20,6 +20,7 @@ COMMANDS = {
     "replay": "replay",
     "compare": "compare",
     "new": "new",
+    "size": "size",
     "report": "report",
     "log": "log",
 }
