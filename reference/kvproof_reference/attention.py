@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from kvproof_reference.attention_row import Row, Vector, attention_row, visible_positions
+from kvproof_reference.attention_row import Row, Vector, score_row, visible_positions
 
 Heads = Sequence[Vector]  # [num_heads, dim], one position
 Positions = Sequence[Heads]  # [num_positions, num_heads, dim]
@@ -44,7 +44,7 @@ def attention_rows(
             yield (
                 row,
                 head,
-                attention_row(
+                score_row(
                     vector,
                     [keys[t][kv_head] for t in visible],
                     [[v_scale * v for v in values[t][kv_head]] for t in visible],

@@ -80,7 +80,7 @@ def visible_positions(query_position: int, context_len: int, *, causal: bool, wi
     return range(min(start, max(stop, 0)), max(stop, 0))
 
 
-def attention_row(
+def score_row(
     query: Vector,
     keys: Sequence[Vector],
     values: Sequence[Vector],

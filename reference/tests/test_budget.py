@@ -289,6 +289,46 @@ def test_the_budget_term_by_term_for_a_single_key():
     assert lse_bound(case.row, plain("float16")) == pytest.approx(u * (score_error + 2 + accumulation), rel=1e-14)
 
 
+def test_a_sink_is_a_key_without_a_value():
+    base = {"scale": 0.5, "alibi_slopes": [0.0]}
+    with_sink, without = (
+        Case("float16", [1.0, 0.0], [[2.0, 0.0]], [[3.0]], base | extra).row for extra in ({"sinks": [1.0]}, {})
+    )
+    arithmetic = plain("float64")
+    extra_lse = lse_bound(with_sink, arithmetic) - lse_bound(without, arithmetic)
+    u, score_error, sink_error = 2.0**-24, math.sqrt(2) * (1 + 1) + 4 * (1 + 1) + 2, 4 * (1 + 1) + 2
+    grown_lse = 2 * (with_sink.lse - without.lse)
+    assert extra_lse == pytest.approx(u * ((sink_error - score_error) / 2 + grown_lse), rel=1e-6)
+    # o = 1.5 and |v - o| = 1.5: key and sink move the output by the same distance.
+    moved = u * 1.5 * (score_error + sink_error) / 2 + u * (3 * math.sqrt(1 / 16 + 16) + 4) * 1.5
+    assert output_bounds(with_sink, arithmetic) == pytest.approx([moved], rel=1e-6)
+
+
+def test_an_exponential_that_is_flushed_to_zero_is_allowed_for():
+    row = Case("float32", [1.0], [[0.0], [-88.0]], [[1.0], [0.0]], {"scale": 1.0}).row
+    tiny = replace(row, values=[[0.0], [1.0]])
+    assert 0 < tiny.output[0] < FORMATS["float32"].smallest_normal
+    assert output_bounds(tiny, plain("float32"))[0] > tiny.output[0]
+
+
+def test_tf32_rounds_equal_values_alike():
+    case = drawn("float32", 130, 4)
+    case = replace(case, values=[[float32(1 + 0.95 * 2.0**-11)] * VALUE_DIM] * 130)
+    assert worst_ratio(case, plain("float32", tf32=True))[0] * 5 / math.sqrt(3) > 0.5
+    assert max(worst_ratio(case, plain("float32", tf32=True))) < 1
+
+
+def test_scores_that_their_bias_cancels_are_rounded_at_the_size_they_had():
+    def cancelled(seed):
+        generator = random.Random(seed)
+        keys = [[float32(generator.uniform(900, 1000))], [0.0]]
+        slope = float32(0.3 * keys[0][0])
+        options = {"scale": 0.3, "alibi_slopes": [slope]}
+        return Case("float32", [1.0], keys, [[1.0] * VALUE_DIM, [-1.0] * VALUE_DIM], options)
+
+    assert max(max(worst_ratio(cancelled(seed), plain("float32"))) for seed in range(300)) < 1
+
+
 def test_a_row_that_sees_nothing_is_exact():
     ((_, _, row),) = attention_rows([[[1.0]]], [], [], scale=1.0)
     assert output_bounds(row, plain("float16")) == [FORMATS["float16"].smallest_subnormal / 2]
