@@ -19,9 +19,7 @@ from kvproof_kernels.interpreter import run_interpreted
 
 MAX_HEAD_DIM = 256
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
-KERNELS = ("decode", "prefill")
 LOG2_E = 1.4426950408889634
-INTERPRETER = "interpreter"
 
 
 @dataclass(frozen=True)
@@ -69,8 +67,8 @@ class CopyConfiguration:
 Tile = tuple[int, int, int, int]
 """(BLOCK_M, BLOCK_N, num_warps, num_stages)."""
 
-# By kernel, bytes an element and padded head dim. What bounds a tile: 255 registers a thread (the accumulator takes
-# BLOCK_M × head_dim / (32 × num_warps) of them), and the shared memory of the smallest chip, gfx942 with 64 KiB.
+# By kernel, bytes an element and padded head dim, for every chip. What bounds a tile: 255 registers a thread (of which
+# the accumulator takes BLOCK_M × head_dim / (32 × num_warps)), and the smallest shared memory, 64 KiB on gfx942.
 TILES: Mapping[tuple[str, int, int], Tile] = {
     ("decode", 2, 64): (16, 64, 4, 2),
     ("decode", 2, 128): (16, 64, 4, 2),
@@ -78,16 +76,18 @@ TILES: Mapping[tuple[str, int, int], Tile] = {
     ("decode", 4, 64): (16, 32, 4, 2),
     ("decode", 4, 128): (16, 32, 4, 1),
     ("decode", 4, 256): (16, 16, 4, 1),
-    ("prefill", 2, 64): (64, 64, 4, 2),
-    ("prefill", 2, 128): (64, 64, 4, 2),
-    ("prefill", 2, 256): (64, 32, 8, 1),
-    ("prefill", 4, 64): (32, 32, 4, 1),
-    ("prefill", 4, 128): (32, 32, 4, 1),
+    ("prefill", 2, 64): (64, 32, 4, 2),
+    ("prefill", 2, 128): (64, 32, 4, 2),
+    ("prefill", 2, 256): (64, 32, 8, 2),
+    ("prefill", 4, 64): (32, 16, 4, 1),
+    ("prefill", 4, 128): (32, 16, 8, 1),
     ("prefill", 4, 256): (32, 16, 8, 1),
 }
+HIP_TILES: Mapping[tuple[str, int, int], Tile] = {("prefill", 2, 256): (64, 32, 8, 1)}
+"""Where AMD's compiler spills with what is above."""
 
 # In the interpreter an operation costs the same whatever the tile's size, hence few and big ones.
-INTERPRETED_TILES: Mapping[str, Tile] = {"decode": (16, 128, 1, 1), "prefill": (128, 128, 1, 1)}
+INTERPRETED_TILES: Mapping[str, tuple[int, int]] = {"decode": (16, 128), "prefill": (128, 128)}
 
 
 def padded(head_dim: int) -> int:
@@ -95,27 +95,32 @@ def padded(head_dim: int) -> int:
     return max(64, 1 << (head_dim - 1).bit_length())
 
 
-def tile_for(kernel: str, head_dim: int, itemsize: int, arch: str) -> Configuration:
-    """The configuration of ``kernel`` for the larger of head and value dim. ``arch``: "interpreter", "sm_90", ..."""
-    if arch == INTERPRETER:
-        block_m, block_n, num_warps, num_stages = INTERPRETED_TILES[kernel]
-    else:
-        block_m, block_n, num_warps, num_stages = TILES[kernel, itemsize, padded(head_dim)]
+def tile_for(kernel: str, head_dim: int, itemsize: int, backend: str) -> Configuration:
+    """The compiled form of ``kernel`` ("decode" or "prefill"), for the larger of head and value dim.
+
+    ``backend``: "cuda" or "hip".
+    """
+    tiles = TILES if backend == "cuda" else {**TILES, **HIP_TILES}
+    block_m, block_n, num_warps, num_stages = tiles[kernel, itemsize, padded(head_dim)]
     return Configuration(block_m, block_n, padded(head_dim), num_warps, num_stages)
 
 
 def configure(kernel: str, head_dim: int, dtype: torch.dtype, device: torch.device) -> Configuration:
-    """The configuration that ``kernel`` ("decode" or "prefill") runs with on ``device``."""
-    arch = INTERPRETER if is_interpreted(device) else _current_arch()
-    chosen = tile_for(kernel, head_dim, dtype.itemsize, arch)
-    if arch == INTERPRETER and dtype == torch.bfloat16:
-        return Configuration(chosen.block_m, chosen.block_n, chosen.block_d, 1, 1, upcast=True)
-    return chosen
+    """The configuration that ``kernel`` runs with on ``device``."""
+    if not is_interpreted(device):
+        return tile_for(kernel, head_dim, dtype.itemsize, "hip" if torch.version.hip else "cuda")
+    block_m, block_n = INTERPRETED_TILES[kernel]
+    return Configuration(block_m, block_n, padded(head_dim), 1, 1, upcast=dtype == torch.bfloat16)
+
+
+def copy_tile_for(head_dim: int) -> CopyConfiguration:
+    """The compiled form of cache write and block copy, for the larger of head and value dim."""
+    return CopyConfiguration(16, padded(head_dim))
 
 
 def configure_copy(head_dim: int, device: torch.device) -> CopyConfiguration:
-    """The configuration of cache write and block copy, for the larger of head and value dim."""
-    return CopyConfiguration(128 if is_interpreted(device) else 16, padded(head_dim))
+    """The configuration that cache write and block copy run with on ``device``."""
+    return CopyConfiguration(128, padded(head_dim)) if is_interpreted(device) else copy_tile_for(head_dim)
 
 
 def is_interpreted(device: torch.device) -> bool:
@@ -154,10 +159,3 @@ def strides(tensor: Tensor) -> tuple[int, ...]:
     """Strides in elements. A dim of size 1 may carry any stride; it gets one that keeps the kernels' alignment."""
     aligned = zip(tensor.stride(), tensor.shape, strict=True)
     return tuple(tensor.shape[-1] if size == 1 else stride for stride, size in aligned)
-
-
-def _current_arch() -> str:
-    from triton.runtime import driver
-
-    target = driver.active.get_current_target()
-    return f"sm_{target.arch}" if target.backend == "cuda" else str(target.arch)

@@ -99,8 +99,8 @@ def prefill_kernel(
         blocks, offsets = walk_block_table(block_table, tokens, owned, block_size)
         k = gather_rows(keys, blocks, offsets, owned, stride_key_block, stride_key_offset, dims, head_dim, UPCAST)
         scores = tl.dot(q, k.T, input_precision="ieee") * scale_log2  # [BLOCK_M, BLOCK_N]
-        visible = owned[None, :] & (tokens[None, :] <= positions[:, None])
-        scores = tl.where(visible, scores, float("-inf"))
+        # No row that exists stands behind num_visible, so this hides what is not owned as well.
+        scores = tl.where(tokens[None, :] <= positions[:, None], scores, float("-inf"))
         v = gather_rows(
             values, blocks, offsets, owned, stride_value_block, stride_value_offset, value_dims, value_dim, UPCAST
         )
