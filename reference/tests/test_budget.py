@@ -267,3 +267,11 @@ def test_scores_that_their_bias_cancels_are_rounded_at_the_size_they_had():
         return Case("float32", [1.0], keys, [[1.0] * VALUE_DIM, [-1.0] * VALUE_DIM], options)
 
     assert max(max(worst_ratio(cancelled(seed), plain("float32"))) for seed in range(300)) < 1
+
+
+def test_tf32_rounds_the_weights_too():
+    case = tied("float16", lambda t: 1.0 if t < 150 else -1.0)
+    for step in range(20):
+        heavy = [tf32(0.69 + step * 2.0**-11), 0.0]  # exact as an operand, so that only its weight is rounded
+        keys = [heavy if t == 150 else key for t, key in enumerate(case.keys)]
+        assert max(worst_ratio(replace(case, keys=keys), plain("float32", tf32=True))) < 1
