@@ -87,6 +87,13 @@ class TorchKernel:
 
         return launch
 
+    def dense(self, spec: AttentionSpec, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """One decode row a sequence without paging, the baseline of a benchmark: ``query`` [num_seqs, num_q_heads,
+        head_dim], ``key`` and ``value`` [num_seqs, context_len, num_kv_heads, head_dim]."""
+        rows = query.view(len(query), spec.num_kv_heads, spec.group_size, spec.head_dim)
+        out = scaled_dot_product_attention(rows, key.transpose(1, 2), value.transpose(1, 2), scale=spec.scale_value)
+        return out.reshape(len(query), spec.num_q_heads, -1)
+
     def write(self, spec: AttentionSpec, key: Tensor, value: Tensor, pools: KVPools, slot_mapping: Tensor) -> None:
         """Store ``key`` and ``value`` [num_tokens, num_kv_heads, head_dim]; a slot of -1 is written nowhere."""
         kept = slot_mapping >= 0
