@@ -227,6 +227,7 @@ DEFAULT_ARITHMETIC: Mapping[str, Any] = {
     "output": None,  # None: the type of the query
     "output_rounding": "nearest",  # or "toward_zero", which doubles the unit roundoff
     "tf32": False,
+    "rounded_sum": False,  # the softmax denominator sums the weights after their rounding to "p"
     "prescaled_q": False,  # scale multiplied into q and rounded to its type
     "tile": 16,  # tokens accumulated at a time
 }

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import torch
 
 from kvproof_impls.contract import DEFAULT_ARITHMETIC, AttentionSpec, KVPools, PagedBatch
+from kvproof_reference.arithmetic import Arithmetic
 from kvproof_suites.conftest import KernelUnderTest
 from kvproof_suites.kernel.cases import Case
 from kvproof_suites.kernel.pages import Pages, empty_pools, fill_pool, step_tensors
@@ -63,8 +61,7 @@ def attend(
     return out, lse
 
 
-def arithmetic(under_test: KernelUnderTest, spec: AttentionSpec) -> Mapping[str, Any]:
-    """The declared rounding with every default filled in."""
+def arithmetic(under_test: KernelUnderTest, spec: AttentionSpec) -> Arithmetic:
+    """What the kernel declares of its rounding; what it leaves out is the contract's default."""
     declare = getattr(under_test.kernel, "arithmetic", None)
-    declared = dict(DEFAULT_ARITHMETIC) | dict(declare(spec) if declare else {})
-    return {key: spec.dtype if value is None else value for key, value in declared.items()}
+    return Arithmetic.declared(dict(DEFAULT_ARITHMETIC) | dict(declare(spec) if declare else {}), spec.dtype)

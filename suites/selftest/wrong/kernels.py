@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from kvproof_impls.contract import AttentionSpec, KVPools, Launch, PagedBatch
+from selftest.wrong.catalogue import Wrong
 from selftest.wrong.right_kernel import RightKernel
 
 
@@ -41,7 +42,7 @@ class DropLastToken(RightKernel):
 
 class ReadOneSlotPastTheEnd(RightKernel):
     def visible(self, query_len: int, num_keys: int) -> torch.Tensor:
-        return torch.ones(query_len, num_keys, dtype=torch.bool).tril(num_keys - 1 - query_len + 1)
+        return torch.ones(query_len, num_keys, dtype=torch.bool).tril(num_keys - query_len)
 
     def slots(self, spec: AttentionSpec, batch: PagedBatch, row: int, context_len: int) -> Sequence[int]:
         past = self.block_table(batch, row)[context_len // spec.block_size]
@@ -192,27 +193,49 @@ class PlanOnce(RightKernel):
         return self.plans.setdefault(shape, super().plan(spec, batch))
 
 
-WRONG: dict[str, tuple[str, str]] = {
-    "Zeros": ("G18", "the negative control of any comparison"),
-    "IgnoreBlockTable": ("G18", "tanishqkumar/ssd#23"),
-    "AssumeBlocksOf16": ("G18", "sgl-project/sglang#32902"),
-    "DropLastToken": ("G18", "Dao-AILab/flash-attention#1217"),
-    "ReadOneSlotPastTheEnd": ("G18", "flashinfer-ai/flashinfer#3716"),
-    "DuplicateABlock": ("G19", "minisgl: sgl-project/mini-sglang#142"),
-    "SkipTheFirstBlockOfLongContexts": ("G19", "vllm-project/flash-attention#87"),
-    "GroupSizeAsModulus": ("G10", "HazyResearch/HipKittens#22"),
-    "MaskOnlyScores": ("G2", "vllm-project/vllm#641"),
-    "ChunkLocalPositions": ("G18", "tenstorrent/vllm#415"),
-    "CausalOffByOne": ("G18", "pytorch/executorch#21857"),
-    "ReadPadding": ("E2", "GeeeekExplorer/nano-vllm#258"),
-    "ScaleOffByOnePercent": ("G1", "flashinfer-ai/flashinfer#1023"),
-    "LseInBaseTwo": ("G1", "sgl-project/sglang#40903"),
-    "FiniteSentinel": ("G6", "flashinfer-ai/flashinfer#4450"),
-    "SumInPhysicalOrder": ("G3", "a sum over blocks sorted by id"),
-    "SplitByCapacity": ("G17", "Dao-AILab/flash-attention#1417"),
-    "SumInRandomOrder": ("G5", "triton-lang/triton#737"),
-    "NegativeSlotWraps": ("F1", "vllm-project/vllm#43810"),
-    "WritePackedRows": ("F2", "flashinfer-ai/flashinfer#527"),
-    "CopyOnlyKeys": ("F1", "kekzl/imp#1189"),
-    "PlanOnce": ("D2", "alibaba/rtp-llm#378"),
+WRONG: dict[str, Wrong] = {
+    wrong.factory.__name__: wrong
+    for wrong in (
+        Wrong(Zeros, "G18", "the negative control of any comparison", "the output is never computed"),
+        Wrong(IgnoreBlockTable, "G18", "tanishqkumar/ssd#23", "blocks are read one after the other from the first"),
+        Wrong(AssumeBlocksOf16, "G18", "sgl-project/sglang#32902", "16 tokens a block, whatever the pool says"),
+        Wrong(DropLastToken, "G18", "Dao-AILab/flash-attention#1217", "the newest token is left out"),
+        Wrong(ReadOneSlotPastTheEnd, "G18", "flashinfer-ai/flashinfer#3716", "the boundary test is <= for <"),
+        Wrong(DuplicateABlock, "G19", "sgl-project/mini-sglang#142", "every second block is read as the one before it"),
+        Wrong(
+            SkipTheFirstBlockOfLongContexts,
+            "G19",
+            "vllm-project/flash-attention#87",
+            "the split that holds the first keys is lost",
+        ),
+        Wrong(GroupSizeAsModulus, "G10", "HazyResearch/HipKittens#22", "query head h reads key head h % num_kv_heads"),
+        Wrong(MaskOnlyScores, "G2", "vllm-project/vllm#641", "unowned values are multiplied by zero"),
+        Wrong(
+            ChunkLocalPositions, "G18", "tenstorrent/vllm#415", "the causal mask counts from the chunk's first token"
+        ),
+        Wrong(CausalOffByOne, "G18", "pytorch/executorch#21857", "a query sees the token after its own"),
+        Wrong(ReadPadding, "E2", "GeeeekExplorer/nano-vllm#258", "entries past the last block are followed"),
+        Wrong(ScaleOffByOnePercent, "G1", "flashinfer-ai/flashinfer#1023", "1 % that no fixed tolerance sees"),
+        Wrong(LseInBaseTwo, "G1", "sgl-project/sglang#40903", "the LSE is a binary logarithm"),
+        Wrong(
+            FiniteSentinel, "G6", "flashinfer-ai/flashinfer#4450", "masked scores are -1e4 instead of minus infinity"
+        ),
+        Wrong(
+            SumInPhysicalOrder,
+            "G3",
+            "a sum over blocks sorted by id",
+            "the order of summation depends on where blocks lie",
+        ),
+        Wrong(
+            SplitByCapacity,
+            "G17",
+            "Dao-AILab/flash-attention#1417",
+            "the order of summation depends on the table's width",
+        ),
+        Wrong(SumInRandomOrder, "G5", "triton-lang/triton#737", "the order of summation depends on nothing"),
+        Wrong(NegativeSlotWraps, "F1", "vllm-project/vllm#43810", "slot -1 is the last of the pool"),
+        Wrong(WritePackedRows, "F2", "flashinfer-ai/flashinfer#527", "the stride of the source is ignored"),
+        Wrong(CopyOnlyKeys, "F1", "kekzl/imp#1189", "a block copy leaves the values behind"),
+        Wrong(PlanOnce, "D2", "alibaba/rtp-llm#378", "a later step reads the tables of an earlier one"),
+    )
 }
