@@ -8,7 +8,7 @@ see, are read: what lies elsewhere (NaN, another sequence, a freed block) can't 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -34,6 +34,8 @@ class Bucket:
     """[num_seqs, query_len, num_keys] bool; None: everything is."""
     empty: Tensor | None
     """[num_seqs, query_len] bool, rows that see no key; None: there are none."""
+    buffers: dict[str, Tensor] = field(default_factory=dict)
+    """What was gathered last, by name. Kept, since fresh pages from the system cost more than the copy itself."""
 
 
 class TorchKernel:
@@ -165,8 +167,8 @@ def run_bucket(
         return
     heads = (num_seqs, query_len, spec.num_kv_heads, spec.group_size)
     grouped = query[bucket.rows].view(*heads, spec.head_dim).permute(0, 2, 3, 1, 4)
-    key = gather(pools.key, bucket.slots).transpose(1, 2)
-    value = gather(pools.value, bucket.slots).transpose(1, 2)
+    key = gather(pools.key, bucket.slots, bucket.buffers, "key").transpose(1, 2)
+    value = gather(pools.value, bucket.slots, bucket.buffers, "value").transpose(1, 2)
     result, result_lse = attend(spec, bucket, grouped, key, value)
     result = result.permute(0, 3, 1, 2, 4).reshape(num_seqs, query_len, spec.num_q_heads, -1)
     if bucket.empty is not None:
@@ -176,12 +178,14 @@ def run_bucket(
         lse[bucket.rows] = result_lse.permute(0, 3, 1, 2).reshape(num_seqs, query_len, spec.num_q_heads)
 
 
-def gather(pool: Tensor, slots: Tensor) -> Tensor:
+def gather(pool: Tensor, slots: Tensor, buffers: dict[str, Tensor], name: str) -> Tensor:
     """``pool`` [num_blocks, block_size, num_kv_heads, head_dim] at ``slots`` [num_seqs, num_keys]."""
     block_size = pool.shape[1]
     if pool.stride(0) != block_size * pool.stride(1):  # guard zones between blocks, or heads stored before tokens
         return pool[slots // block_size, slots % block_size]
-    flat = pool.flatten(0, 1).index_select(0, slots.flatten())
+    if name not in buffers:
+        buffers[name] = pool.new_empty(slots.numel(), *pool.shape[2:])
+    flat = torch.index_select(pool.flatten(0, 1), 0, slots.flatten(), out=buffers[name])
     return flat.view(*slots.shape, *pool.shape[2:])
 
 

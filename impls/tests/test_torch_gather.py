@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from kvproof_impls import torch_gather
 from kvproof_impls.contract import AttentionSpec, KVPools
 from kvproof_impls.torch_gather import TorchKernel, gather
 
@@ -142,6 +143,22 @@ def test_two_runs_give_the_same_bits_and_a_launch_reads_new_contents(paged):
     assert torch.equal(launch(case.query, case.pools), 2 * first)
 
 
+def test_a_launch_gathers_into_the_buffers_it_has(paged, monkeypatch):
+    case = paged.case(make_spec(dtype="float32"), [9, 5], [1, 1])
+    seen = []
+    attend = torch_gather.fused_softmax
+
+    def watch(spec, bucket, query, key, value):
+        seen.append((key.data_ptr(), value.data_ptr()))
+        return attend(spec, bucket, query, key, value)
+
+    monkeypatch.setattr(torch_gather, "fused_softmax", watch)
+    launch = TorchKernel().plan(case.spec, case.batch)
+    launch(case.query, case.pools)
+    launch(case.query, case.pools)
+    assert seen[0] == seen[1]
+
+
 @pytest.mark.parametrize("return_lse", [False, True])
 def test_a_given_output_is_written_in_place(paged, return_lse):
     case = paged.case(make_spec(dtype="float16", return_lse=return_lse), *SHAPES["mixed"])
@@ -170,7 +187,7 @@ def test_pools_may_be_views_of_any_strides(paged):
 
 def test_gathering_from_a_plain_pool_copies_no_more_than_it_returns():
     pool = torch.empty(2**16, 16, 8, 128, dtype=torch.bfloat16)  # 2 GiB, never touched
-    assert gather(pool, torch.tensor([[5, 16]])).shape == (1, 2, 8, 128)
+    assert gather(pool, torch.tensor([[5, 16]]), {}, "key").shape == (1, 2, 8, 128)
 
 
 def test_write_touches_its_slots_and_nothing_else(paged):
