@@ -73,7 +73,8 @@ class Batch:
     def advance(self, entry: Entry) -> bool:
         """Make the forks that are due, then append one token to every branch; False when blocks ran out.
 
-        After False the same call goes on where it stopped, once room was made; or the entry is released.
+        After False the same call goes on where it stopped, once room was made, also after a preemption: a branch that
+        has its token of this step already gets no other.
         """
         if entry.done:
             return True
@@ -97,16 +98,14 @@ class Batch:
                 self._timed(self.allocator.commit, seq)
 
     def release(self, entry: Entry) -> None:
-        """Free all branches. The tokens stay, except those of a step that was not completed."""
+        """Free all branches; what they generated stays, for a preempted request to come back with."""
         self._free(entry.outputs)
-        for outputs in entry.outputs.values():
-            del outputs[entry.num_generated :]
 
     def _allocate_branches(self, prompt: list[int], branches: dict[Seq, list[int]], held: list[Seq]) -> int:
         """Lone branches come back as one prompt, which a prefix cache may find. Of several the prompt is shared anew,
         and what they generated is appended to each: sharing of generated tokens is not rebuilt."""
         first, *others = branches
-        whole = prompt if others else prompt + branches[first]
+        whole = list(prompt) if others else prompt + branches[first]  # a copy: allocators may keep and extend it
         num_cached = self._timed(self.allocator.allocate, first, whole)
         held.append(first)
         self.changed.add(first)
@@ -135,7 +134,7 @@ class Batch:
         if self.can_fork:
             self.num_block_copies += len(self._timed(self.allocator.fork, parent, child))
         else:
-            self._timed(self.allocator.allocate, child, tokens)
+            self._timed(self.allocator.allocate, child, list(tokens))
         self.changed.add(child)
 
     def _free(self, seqs: Any) -> None:

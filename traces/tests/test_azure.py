@@ -92,6 +92,7 @@ def test_every_dirty_row_is_refused_by_its_own_field(tmp_path, line, field, says
         ("2031-01-02 03:04:05,٤,9".encode(), "ContextTokens"),
         (b"2031-01-02 03:04:05,9999999999,9", "ContextTokens"),
         (b"2031-02-30 03:04:05,4,9", "TIMESTAMP"),
+        ("2031-01-02 03:04:05.٤,4,9".encode(), "TIMESTAMP"),
         (b"2031-01-02T03:04:05,4,9", "TIMESTAMP"),
         (b"2031-01-02 03:04:05.12345678,4,9", "TIMESTAMP"),
         (b"2031-01-02 03:04:05.,4,9", "TIMESTAMP"),

@@ -82,6 +82,7 @@ def test_only_times_and_lengths_are_required(tmp_path):
         ({"hash_block_size": 0}, "hash_block_size"),
         ({"hash_ids": [1, 2]}, "hash_ids"),
         ({"abort_at": 9}, "abort_at"),
+        ({"abort_at": None}, "abort_at"),
         ({"abort_at": -1}, "abort_at"),
         ({"priority": 0.5}, "priority"),
         ({"fork_at": 5}, "fork_at"),

@@ -117,6 +117,36 @@ def test_the_request_admitted_last_gives_way_and_is_recomputed(paged):
     assert result.num_generated_tokens == 16
 
 
+def test_requests_are_admitted_in_their_order_and_a_preempted_one_comes_before_those_that_wait(paged):
+    allocator = paged(40, 4)
+    assert replay(prompts(*[9, 30, 5, 17] * 8, num_output_tokens=12), allocator, watermark=0).num_preemptions > 2
+    admitted = [seq for name, seq, *_ in allocator.log if name == "allocate"]
+    assert list(dict.fromkeys(admitted)) == sorted(set(admitted))
+    preempted = []
+    for name, seq, *_ in allocator.log:
+        if name == "allocate":
+            admitted.remove(seq)
+            assert not preempted or seq == preempted.pop(0)
+        elif name == "free" and seq in admitted:  # it is admitted again later
+            preempted = sorted([*preempted, seq])
+
+
+def test_a_misfit_is_tried_again_only_when_something_was_freed(paged):
+    class Counting(paged):
+        refusals = 0
+
+        def allocate(self, seq, tokens, key=()):
+            try:
+                return super().allocate(seq, tokens)
+            except MemoryError:
+                self.refusals += 1
+                raise
+
+    allocator = Counting(16, 4)
+    result = replay(prompts(20, 40, num_output_tokens=20), allocator, watermark=0)
+    assert (result.num_finished, result.num_steps, allocator.refusals) == (2, 40, 1)
+
+
 def test_a_preempted_request_comes_back_with_the_tokens_it_had(paged):
     class Recording(paged):
         def free(self, seq):
@@ -133,9 +163,10 @@ def test_a_preempted_request_comes_back_with_the_tokens_it_had(paged):
 
 
 def test_what_can_never_fit_is_rejected_and_the_rest_goes_on(paged):
-    requests = prompts(8, 60, 8, num_output_tokens=8)
-    result = replay(requests, paged(16, 4))
-    assert (result.num_finished, result.num_rejected) == (2, 1)
+    allocator = paged(16, 4)
+    result = replay(prompts(8, 60, 8, num_output_tokens=8), allocator)
+    assert (result.num_finished, result.num_rejected, result.num_preemptions) == (2, 1, 0)
+    assert ("allocate", (1, 0), 60) not in allocator.log
 
 
 def test_branches_that_outgrow_the_pool_together_are_rejected_once_alone(paged):
@@ -146,6 +177,13 @@ def test_branches_that_outgrow_the_pool_together_are_rejected_once_alone(paged):
     result = replay([request, *prompts(4)], allocator)
     assert (result.num_finished, result.num_rejected) == (1, 1)
     assert allocator.num_free_blocks() == 16
+
+
+def test_a_request_rejected_at_the_door_takes_no_place_in_the_batch(contiguous):
+    # Four samples without fork want four places, there are two.
+    requests = [Request("a", 0.0, 4, 3, num_samples=4), *prompts(4, 4, num_output_tokens=3)]
+    result = replay(requests, contiguous(32, 4, max_len=64), max_num_seqs=5)
+    assert (result.num_rejected, result.num_finished, result.num_steps) == (1, 2, 3)
 
 
 def test_more_branches_than_may_run_are_rejected(paged):
@@ -213,8 +251,23 @@ def test_the_tables_left_behind_are_those_of_the_busiest_late_step(paged):
     assert any(after != before + 1 for table in result.block_tables for before, after in pairwise(table))
 
 
+def test_a_busier_step_before_the_last_third_is_not_taken(paged):
+    crowd, late = prompts(*[4] * 8, num_output_tokens=2), prompts(8, 8, num_output_tokens=9)
+    result = replay([*crowd, *late], paged(64, 4))
+    assert result.peak_running_seqs == 10
+    assert result.context_lens == (11, 11)
+
+
+def test_a_replay_that_ends_all_at_once_leaves_its_busiest_step(paged):
+    assert replay(prompts(4, 4, num_output_tokens=2), paged(64, 4)).context_lens == (5, 5)
+
+
 def test_requests_come_at_their_time_when_a_step_has_a_length(paged):
-    requests = [Request("a", 0.0, 4, 3), Request("b", 10.0, 4, 3), Request("c", 100_000.0, 4, 3)]
+    requests = [
+        Request("a", 0.0, 4, 3),
+        Request("b", 10.0, 4, 3),
+        Request("c", 1e12, 4, 3),
+    ]  # idle time is not stepped through
     apart = replay(requests, paged(64, 4), step_ms=10)
     assert (apart.peak_running_seqs, apart.num_steps) == (2, 4 + 3)
     assert replay(requests, paged(64, 4)).num_steps == 3
