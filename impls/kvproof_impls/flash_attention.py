@@ -61,6 +61,14 @@ class FlashAttentionKernel:
 
         return launch
 
+    def dense(self, spec: AttentionSpec, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """One decode row a sequence without paging, the baseline of a benchmark: ``query`` [num_seqs, num_q_heads,
+        head_dim], ``key`` and ``value`` [num_seqs, context_len, num_kv_heads, head_dim]."""
+        from flash_attn import flash_attn_with_kvcache
+
+        out: Tensor = flash_attn_with_kvcache(query[:, None], key, value, **model_options(spec, query.device))
+        return out[:, 0]
+
 
 def model_options(spec: AttentionSpec, device: Any) -> dict[str, Any]:
     """What both entries take for the options of a model."""

@@ -78,12 +78,14 @@ def library(monkeypatch, paged, recorded):
 
     def with_kvcache(*args, **options):
         bound = bind("flash_attn_with_kvcache", args, options)
-        assert bound["cache_seqlens"].dtype == bound["block_table"].dtype == torch.int32
-        outs, lses = attend_paged(
-            paged, bound, list(bound["q"]), bound["k_cache"], bound["v_cache"], bound["cache_seqlens"],
-            bound["block_table"],
-        )  # fmt: skip
-        return torch.stack(outs).to(bound["q"].dtype), torch.stack(lses).float()
+        tables, lengths = bound["block_table"], bound["cache_seqlens"]
+        if tables is None:  # one page a sequence, all of it valid
+            tables = torch.arange(len(bound["q"]), dtype=torch.int32)[:, None]
+            lengths = torch.full((len(bound["q"]),), bound["k_cache"].shape[1], dtype=torch.int32)
+        assert lengths.dtype == tables.dtype == torch.int32
+        outs, lses = attend_paged(paged, bound, list(bound["q"]), bound["k_cache"], bound["v_cache"], lengths, tables)
+        out = torch.stack(outs).to(bound["q"].dtype)
+        return (out, torch.stack(lses).float()) if bound["return_softmax_lse"] else out
 
     def varlen(*args, **options):
         bound = bind("flash_attn_varlen_func", args, options)
@@ -143,6 +145,13 @@ def test_a_given_output_is_filled_and_returned(paged, library):
     out = torch.full_like(case.query, math.nan)
     assert run(case, out=out) is out
     assert torch.equal(out, paged.expected(case)[0].half())
+
+
+def test_the_dense_form_takes_contiguous_keys_and_no_table(paged, library):
+    case = paged.case(make_spec(softcap=2.0), [9, 9], [1, 1])
+    out = FlashAttentionKernel().dense(case.spec, case.query, torch.stack(case.keys), torch.stack(case.values))
+    assert torch.equal(out, paged.expected(case)[0].half())
+    assert library[0][1]["block_table"] is None
 
 
 @pytest.mark.parametrize(
