@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from kvproof_impls.contract import BlockAllocator, PagedKernel
-from kvproof_impls.registry import Implementation, load, names
+from kvproof_impls.registry import Implementation, load
 from kvproof_suites import options
 from kvproof_suites.plugin import RUN
 
@@ -23,8 +23,6 @@ settings.register_profile("kvproof-nightly", **(GATE | {"derandomize": False}), 
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if not options.value(config, "impl"):
-        raise pytest.UsageError(f"the laws need an implementation: --impl=NAME, one of {', '.join(names())}")
     settings.load_profile(f"kvproof-{options.value(config, 'tier')}")
 
 

@@ -208,6 +208,14 @@ LAWS: dict[str, Law] = {
             needs="fork",
         ),
         Law(
+            "C2",
+            "copies in any order",
+            "No copy's destination is another copy's source or destination, so that all may be made at once.",
+            "A kernel makes copies in parallel; two that are right in one order only leave either block torn.",
+            "ggml-org/llama.cpp#14189",
+            needs="fork",
+        ),
+        Law(
             "D4",
             "exact rollback",
             "After truncate a sequence is what it would have been had it never grown.",

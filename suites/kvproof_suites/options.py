@@ -55,7 +55,7 @@ def add_short_options(parser: pytest.Parser) -> None:
     for name, settings in OPTIONS.items():
         try:
             group.addoption(f"--{name}", dest=destination(name), **(settings | {"help": f"same as --kvproof-{name}"}))
-        except ValueError:  # somebody else's option; the long form stays
+        except (ValueError, argparse.ArgumentError):  # somebody else's option; the long form stays
             continue
 
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
+from collections.abc import Generator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kvproof_impls.registry import Implementation, ImplementationError, load
-from kvproof_suites import options, summary
+from kvproof_impls.registry import BUILT_IN, Implementation, ImplementationError, load
+from kvproof_suites import failures, options, summary
 from kvproof_suites.environment import describe
 from kvproof_suites.expectations import apply_expectations
 from kvproof_suites.laws import LAWS
@@ -52,7 +53,12 @@ class LawRun:
         self.writer.write(
             "session",
             implementations=[
-                {"name": impl.name, "version": impl.version, "provides": impl.provides}
+                {
+                    "name": impl.name,
+                    "version": impl.version,
+                    "provides": impl.provides,
+                    "summary": summary_of(impl.name),
+                }
                 for impl in self.implementations.values()
             ],
             tier=options.value(self.config, "tier"),
@@ -66,6 +72,15 @@ class LawRun:
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         apply_expectations(items, self.implementations)
         arrange(self.config, items)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        report = yield
+        if call.excinfo is not None and report.failed:
+            failures.rewrite(item, call.excinfo, report)
+        return report
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if not self.is_controller:
@@ -90,7 +105,7 @@ class LawRun:
             "reason": reason,
             "case": properties.get("kvproof_case"),
             "seconds": round(report.duration, 4),
-            "error_to_bound": properties.get("kvproof_error_to_bound"),
+            "error_to_bound": None if outcome in ("refused", "not_run") else properties.get("kvproof_error_to_bound"),
         }
         self.laws.append(record)
         self.writer.write("law", **record)
@@ -125,6 +140,10 @@ def load_implementations(listed: str) -> dict[str, Implementation]:
         return {name: load(name) for name in filter(None, map(str.strip, listed.split(",")))}
     except ImplementationError as error:
         raise pytest.UsageError(str(error)) from None
+
+
+def summary_of(name: str) -> str | None:
+    return BUILT_IN[name].summary if name in BUILT_IN else None
 
 
 def choose_device(asked: str | None) -> str:

@@ -7,7 +7,7 @@ prefill, anything between is a chunk. Distinct specs cost one compilation each o
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import pytest
 from _pytest.mark import ParameterSet
@@ -17,7 +17,7 @@ from kvproof_impls.contract import AttentionSpec
 LAYOUTS = ("identity", "reversed", "shuffled")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Case:
     seqs: tuple[tuple[int, int], ...]
     """(context length, query length) of each sequence."""
@@ -39,6 +39,11 @@ class Case:
             dtype=self.dtype,
             return_lse=self.return_lse,
         )
+
+    def __repr__(self) -> str:
+        """The constructor call, without what is as by default."""
+        told = [f"{f.name}={getattr(self, f.name)!r}" for f in fields(self) if getattr(self, f.name) != f.default]
+        return f"Case({', '.join(told)})"
 
     def __str__(self) -> str:
         seqs = "_".join(f"{query}q{context}k" for context, query in self.seqs[:3])

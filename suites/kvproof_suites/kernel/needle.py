@@ -135,7 +135,7 @@ def explain(
     position = needle.pages.query_positions(row)[index]
     key_head = head // spec.group_size
     read = what_was_read(out[token, head], expected[token, head], needle.values[:, key_head].double())
-    story = f"it read {needle.pages.describe(read[1])}{read[0]}" if read else "the output is no token's value"
+    story = f"it {read[0]} {needle.pages.describe(read[1])}" if read else "the output is no token's value"
     worst = int((out[token, head] - expected[token, head]).abs().nan_to_num(math.inf).argmax())
     return (
         f"{count} of {int((needle.targets >= 0).sum())} queries decode to the wrong token.\n"
@@ -148,7 +148,7 @@ def explain(
 
 def what_was_read(got: torch.Tensor, want: torch.Tensor, values: torch.Tensor) -> tuple[str, int] | None:
     """The slot whose digits explain ``got``: read instead of the target, or as well as it."""
-    for how, candidate in ((" instead", got), (" as well", 2 * got - want)):
+    for how, candidate in (("read, in its place,", got), ("also read", 2 * got - want)):
         distance = (values - candidate).abs().amax(1)
         slot = int(distance.nan_to_num(math.inf).argmin())
         if distance[slot] < 0.25:

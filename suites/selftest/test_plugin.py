@@ -1,0 +1,126 @@
+"""The plugin as a user meets it: ten lines of kernel, exit codes, bad names, and no trace of it in other test runs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kvproof_reports.records import read_run
+
+RIGHT = """
+import torch
+def attend(query, key_pool, value_pool, block_tables, context_lens, query_start, *, scale):
+    out, size, group = torch.empty_like(query), key_pool.shape[1], query.shape[1] // key_pool.shape[2]
+    for i, n in enumerate(context_lens.tolist()):
+        q, t = query[query_start[i] : query_start[i + 1]].float(), torch.arange(n)
+        block, slot = block_tables[i, t // size].long(), t % size
+        k, v = (pool[block, slot].float().repeat_interleave(group, 1) for pool in (key_pool, value_pool))
+        s = torch.einsum("qhd,khd->hqk", q, k) * scale
+        p = s.masked_fill(~torch.ones(s.shape[1:], dtype=bool).tril(n - len(q)), -torch.inf).softmax(-1)
+        out[query_start[i] : query_start[i + 1]] = torch.einsum("hqk,khd->qhd", p, v)
+    return out
+"""
+
+KERNELS = (
+    RIGHT
+    + """
+from kvproof_impls import from_function
+kernel = from_function(attend)
+zeros = from_function(lambda query, *tensors, scale: torch.zeros_like(query))
+picky = from_function(attend, unsupported=lambda spec: "runs on Sundays only")
+def broken_factory():
+    raise RuntimeError("the driver is out to lunch")
+"""
+)
+
+
+def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=200, check=False)
+
+
+def judge(folder: Path, impl: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    (folder / "mine.py").write_text(KERNELS, encoding="utf-8")
+    return run(folder, "--pyargs", "kvproof_suites", f"--impl={impl}", "--results=judged", "-q", *arguments)
+
+
+def test_a_kernel_of_ten_lines_conforms(tmp_path: Path) -> None:
+    ended = judge(tmp_path, "mine:kernel")
+    assert ended.returncode == 0, ended.stdout
+    assert "verdict: conforms" in ended.stdout
+    outcomes = {law["outcome"] for law in read_run(tmp_path / "judged").latest("law")}
+    assert outcomes == {"verified", "refused"}
+
+
+def test_a_kernel_of_zeros_breaks_the_needle_law_and_exits_with_1(tmp_path: Path) -> None:
+    ended = judge(tmp_path, "mine:zeros", "-x")
+    assert ended.returncode == 1
+    assert "G18 needle is broken: When one key outweighs all others" in ended.stdout
+    assert "repeat: pytest --pyargs 'kvproof_suites.kernel.test_needle::" in ended.stdout
+
+
+def test_a_run_in_which_nothing_was_verified_exits_with_5_and_says_why(tmp_path: Path) -> None:
+    ended = judge(tmp_path, "mine:picky")
+    assert ended.returncode == 5, ended.stdout
+    assert "nothing was verified" in ended.stdout
+    assert "refused by declaration: runs on Sundays only" in ended.stdout
+
+
+def test_the_repeat_command_repeats_one_case(tmp_path: Path) -> None:
+    said = judge(tmp_path, "mine:zeros", "-x").stdout
+    node = said.partition("repeat: pytest --pyargs '")[2].partition("'")[0]
+    ended = run(tmp_path, "--pyargs", node, "--impl=mine:zeros", "-q", "--results=again")
+    assert ended.returncode == 1
+    assert len(read_run(tmp_path / "again").latest("law")) == 1
+
+
+@pytest.mark.parametrize(
+    ("impl", "said"),
+    [
+        ("tritn", "Did you mean 'triton'?"),
+        ("mine:broken_factory", "RuntimeError: the driver is out to lunch"),
+        ("mine:absent", "AttributeError"),
+        ("flash-attn", "flash-attn is unavailable"),
+    ],
+)
+def test_a_name_that_can_not_be_used_is_a_usage_error(tmp_path: Path, impl: str, said: str) -> None:
+    ended = judge(tmp_path, impl)
+    assert ended.returncode == 4
+    assert said in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert len(ended.stderr.strip().splitlines()) <= 3
+
+
+def test_the_laws_without_an_implementation_are_a_usage_error_that_lists_the_known_ones(tmp_path: Path) -> None:
+    ended = run(tmp_path, "--pyargs", "kvproof_suites")
+    assert ended.returncode == 4
+    assert "--impl=NAME" in ended.stderr
+    assert "triton" in ended.stderr
+
+
+def test_a_run_that_does_not_use_kvproof_imports_no_torch(tmp_path: Path) -> None:
+    (tmp_path / "test_other.py").write_text("import sys\ndef test_lean():\n    assert 'torch' not in sys.modules\n")
+    ended = run(tmp_path, "-q")
+    assert ended.returncode == 0, ended.stdout
+
+
+def test_an_option_that_somebody_else_owns_stays_theirs_and_ours_keeps_its_long_name(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(
+        "def pytest_addoption(parser):\n    parser.addoption('--device', default='theirs')\n"
+    )
+    (tmp_path / "test_theirs.py").write_text(
+        "def test_device(pytestconfig):\n"
+        "    assert pytestconfig.getoption('--device') == 'mine'\n"
+        "    assert pytestconfig.getoption('--kvproof-device') == 'cpu'\n"
+    )
+    ended = run(tmp_path, "-q", "--device=mine", "--kvproof-device=cpu")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+def test_a_device_that_is_missing_is_an_error_and_not_a_fallback(tmp_path: Path) -> None:
+    ended = judge(tmp_path, "mine:kernel", "--device=cuda:7")
+    assert ended.returncode == 4
+    assert "finds no CUDA device" in ended.stderr
