@@ -34,7 +34,7 @@ def pytest_configure(config: pytest.Config) -> None:
         from kvproof_suites.run import LawRun
 
         config.pluginmanager.register(LawRun(config), RUN)
-    elif any("kvproof_suites" in re.split(r"[/\\\\.:]", argument) for argument in config.args):
+    elif any("kvproof_suites" in re.split(r"[/\\.:]", argument) for argument in config.args):
         from kvproof_impls.registry import names
 
         raise pytest.UsageError(f"the laws need an implementation: --impl=NAME, one of {', '.join(names())}")
