@@ -7,6 +7,7 @@ defines, say, its own ``--device``.
 
 from __future__ import annotations
 
+import argparse
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
