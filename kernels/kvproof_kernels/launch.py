@@ -48,6 +48,10 @@ class Configuration:
             "UPCAST": self.upcast,
         }
 
+    @property
+    def options(self) -> dict[str, Any]:
+        return compiler_options(self.num_warps, self.num_stages)
+
 
 @dataclass(frozen=True)
 class CopyConfiguration:
@@ -62,6 +66,15 @@ class CopyConfiguration:
     @property
     def constants(self) -> dict[str, Any]:
         return {"BLOCK_T": self.block_t, "BLOCK_D": self.block_d}
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return compiler_options(self.num_warps, self.num_stages)
+
+
+def compiler_options(num_warps: int, num_stages: int) -> dict[str, Any]:
+    """What Triton's compiler is told. Its default of fusing a·b + c differs between releases, so it is said here."""
+    return {"num_warps": num_warps, "num_stages": num_stages, "enable_fp_fusion": True}
 
 
 Tile = tuple[int, int, int, int]
@@ -142,12 +155,7 @@ def launch(
     if is_interpreted(arguments[0].device):
         run_interpreted(kernel, grid, *arguments, **configuration.constants)
         return
-    kernel[grid](
-        *arguments,
-        **configuration.constants,
-        num_warps=configuration.num_warps,
-        num_stages=configuration.num_stages,
-    )
+    kernel[grid](*arguments, **configuration.constants, **configuration.options)
 
 
 def as_bits(tensor: Tensor) -> Tensor:

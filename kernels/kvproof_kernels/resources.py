@@ -132,12 +132,11 @@ def _compile(
     kernel: str, target: str, configuration: Configuration | CopyConfiguration, element: str
 ) -> tuple[int, int, int]:
     gpu = TARGETS[target][0]
-    options = {"num_warps": configuration.num_warps, "num_stages": configuration.num_stages}
     figures = []
     # On AMD a pointer into less than 2 GiB is specialised further, for buffer instructions: both forms can occur.
     for attributes in [ALIGNED] if gpu.backend == "cuda" else [ALIGNED, ALIGNED + BELOW_2_GIB]:
         source = specialize(KERNELS[kernel], configuration.constants, element, attributes)
-        compiled = triton.compile(source, target=gpu, options=options)
+        compiled = triton.compile(source, target=gpu, options=configuration.options)
         if gpu.backend == "cuda":
             registers, spill_bytes = read_ptxas(_ptxas_report(compiled.asm["ptx"], gpu.arch))
         else:

@@ -49,18 +49,22 @@ def draw(
     order: str = "NHD",
     seed: int = 0,
 ) -> Case:
-    """Random contexts, laid through shuffled blocks; every byte that no sequence owns holds ``poison``."""
+    """Random contexts, laid through shuffled blocks; every byte that no sequence owns holds ``poison``.
+
+    Block 0 is nobody's: masked look-ups must not fall back on it.
+    """
     random = torch.Generator().manual_seed(seed)
     query_lens = [1] * len(context_lens) if query_lens is None else query_lens
     needed = [-(-length // block_size) for length in context_lens]
-    free = torch.randperm(sum(needed) + 2, generator=random).tolist()
+    num_blocks = sum(needed) + 3
+    free = (torch.randperm(num_blocks - 1, generator=random) + 1).tolist()
     tables = torch.full((len(needed), max(needed, default=0) + 2), padding_id, dtype=torch.int32)
     pools, dense = [], []
     for dim in (head_dim, value_dim or head_dim):
         if order == "NHD":
-            pool = torch.full((len(free), block_size, num_kv_heads, dim), poison, dtype=dtype)
+            pool = torch.full((num_blocks, block_size, num_kv_heads, dim), poison, dtype=dtype)
         else:
-            pool = torch.full((len(free), num_kv_heads, block_size, dim), poison, dtype=dtype).transpose(1, 2)
+            pool = torch.full((num_blocks, num_kv_heads, block_size, dim), poison, dtype=dtype).transpose(1, 2)
         pools.append(pool)
         dense.append([torch.randn(n, num_kv_heads, dim, generator=random).to(dtype) for n in context_lens])
     taken = iter(free)

@@ -1,0 +1,85 @@
+"""No kernel reads or writes a byte outside its tensors: each one ends, and begins, at a page that may not be touched.
+
+An interpreted kernel does not notice a stray access, but the processor does: it ends the process. Hence the subprocess.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+PAGE = mmap.PAGESIZE
+
+
+def fence(tensor: torch.Tensor, at_end: bool) -> torch.Tensor:
+    """A copy of ``tensor`` between two forbidden pages, that touches the one at its end or the one at its start."""
+    size = tensor.numel() * tensor.itemsize
+    inside = -(-size // PAGE) * PAGE
+    region = mmap.mmap(-1, inside + 2 * PAGE)
+    address = ctypes.addressof(ctypes.c_char.from_buffer(region))
+    protect = ctypes.CDLL(None, use_errno=True).mprotect
+    for page in (address, address + PAGE + inside):
+        if protect(ctypes.c_void_p(page), ctypes.c_size_t(PAGE), 0):
+            raise OSError(ctypes.get_errno(), "mprotect")
+    offset = PAGE + (inside - size if at_end else 0)
+    fenced = torch.frombuffer(region, dtype=tensor.dtype, offset=offset, count=tensor.numel()).view(tensor.shape)
+    return fenced.copy_(tensor)
+
+
+def attend_between_fences(at_end: bool) -> None:
+    from kvproof_kernels.decode import paged_decode
+    from kvproof_kernels.prefill import paged_prefill
+
+    lens, ids = [1, 37, 35], [[7, -1, 2**30, -1], [0, 6, 2, -1], [1, 3, 5, 2**30]]
+    tables = torch.tensor(ids, dtype=torch.int32)
+    pools = [torch.randn(8, 16, 2, 80).half() for _ in range(2)]
+    for rows, starts in ((3, None), (20, [0, 1, 8, 20])):
+        tensors = [torch.randn(rows, 6, 80).half(), *pools, tables, torch.tensor(lens, dtype=torch.int32)]
+        tensors += [] if starts is None else [torch.tensor(starts, dtype=torch.int32)]
+        results = {"out": torch.zeros(rows, 6, 80).half(), "lse": torch.zeros(rows, 6)}
+        fenced = [fence(tensor, at_end) for tensor in tensors]
+        options = {name: fence(tensor, at_end) for name, tensor in results.items()}
+        if starts is None:
+            paged_decode(*fenced, scale=0.1, **options)
+        else:
+            paged_prefill(*fenced, max_query_len=12, scale=0.1, **options)
+        assert options["out"].isfinite().all()
+
+
+def move_between_fences(at_end: bool) -> None:
+    from kvproof_kernels.block_copy import copy_blocks
+    from kvproof_kernels.cache_write import write_cache
+
+    pools = [fence(torch.randn(5, 3, 2, 80).half(), at_end) for _ in range(2)]
+    rows = [fence(torch.randn(6, 2, 80).half(), at_end) for _ in range(2)]
+    write_cache(*rows, *pools, fence(torch.tensor([0, -1, 14, 7, -1, 3]), at_end))
+    assert torch.equal(pools[0][4, 2], rows[0][2])
+    copy_blocks(*pools, [(0, 4), (1, 3)])
+    assert torch.equal(pools[1][0], pools[1][4])
+
+
+@pytest.mark.parametrize("at_end", [True, False], ids=["end", "start"])
+def test_nothing_outside_the_tensors_is_touched(at_end):
+    script = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+    script += "from test_memory_bounds import attend_between_fences, move_between_fences\n"
+    script += f"attend_between_fences({at_end}); move_between_fences({at_end})"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, f"ended with {done.returncode}: {done.stderr}"
+
+
+def test_the_fence_stands():
+    """What the test above relies on: one element too far ends the process by a signal."""
+    script = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+    script += "import ctypes, torch, test_memory_bounds\n"
+    script += "fenced = test_memory_bounds.fence(torch.zeros(10), True)\n"
+    script += "print(ctypes.c_float.from_address(fenced.data_ptr() + 36).value, flush=True)\n"
+    script += "print(ctypes.c_float.from_address(fenced.data_ptr() + 40).value, flush=True)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stdout == "0.0\n"
+    assert done.returncode < 0
