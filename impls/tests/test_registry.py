@@ -113,6 +113,12 @@ def test_every_built_in_name_points_at_something_that_provides_what_it_announces
         assert load(name).provides == BUILT_IN[name].provides
 
 
+def test_a_distribution_without_metadata_leaves_the_version_open(monkeypatch):
+    entry = Entry("?", kernel="kvproof_impls.torch_gather:TorchKernel", distribution="kvproof-no-such")
+    monkeypatch.setattr(registry, "BUILT_IN", {"odd": entry})
+    assert load("odd").version is None
+
+
 def test_an_entry_point_is_loaded_by_its_name_and_listed_after_the_built_in_ones(module, monkeypatch):
     name = module("announced_one", "class Kernel:\n    def plan(self, spec, batch, reuse=None): ...\n")
     point = metadata.EntryPoint("theirs", f"{name}:Kernel", registry.ENTRY_POINT_GROUP)

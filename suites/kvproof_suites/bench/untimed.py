@@ -39,4 +39,4 @@ def compiled_resources(under_test: KernelUnderTest, spec: AttentionSpec) -> list
 
 def _fields(entry: Any) -> dict[str, Any]:
     found: Mapping[str, Any] = asdict(entry) if is_dataclass(entry) and not isinstance(entry, type) else dict(entry)
-    return {name: found[name] for name in RESOURCE_FIELDS if name in found}
+    return {name: found[name] for name in RESOURCE_FIELDS}

@@ -34,13 +34,13 @@ def test_inputs_take_turns_and_are_prepared_off_the_clock(benchmark, monkeypatch
 
     def prepare(given):
         time.sleep(0.02)
-        return given
+        return given.upper()
 
     measured = measure(benchmark, seen.append, ["a", "b"], "cpu", prepare)
     if measured is None:  # pytest-xdist or --benchmark-disable: one untimed call after the warm-up
-        assert seen == ["a", "b", "a", "a"]
+        assert seen == list("ABAA")
         return
-    assert seen == ["a", "b", "a", "a", "b", "a", "b", "a"]
+    assert seen == list("ABAABABA")
     assert len(measured.samples) == 5
     assert measured.median_seconds < 0.02
 
