@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -11,12 +13,25 @@ from kvproof_impls.contract import AttentionSpec
 from kvproof_reference.arithmetic import Arithmetic
 from kvproof_reference.attention import attend, attention_rows
 from kvproof_reference.budget import lse_bound, output_bounds
-from kvproof_suites.kernel.oracle import Attended, attend_dense
+from kvproof_suites.kernel.oracle import attend_dense
 
 SHAPES = [(1, 1), (1, 17), (3, 33), (6, 3), (1, 0)]
 """(query length, context length); the last two have rows without visible keys."""
 
 SPEC = AttentionSpec(num_q_heads=4, num_kv_heads=2, head_dim=8, block_size=16, value_dim=4)
+
+OPTIONS = {
+    "plain": SPEC,
+    "window": replace(SPEC, window=5),
+    "softcap": replace(SPEC, softcap=0.7),
+    "alibi": replace(SPEC, alibi_slopes=(0.5, 0.25, 0.125, 1.0)),
+    "sinks": replace(SPEC, sinks=(0.1, -3.0, 2.0, 0.0)),
+    "scaled": replace(SPEC, scale=0.3, k_scale=0.25, v_scale=0.5),
+    "all at once": replace(
+        SPEC, window=4, softcap=2.0, alibi_slopes=(0.5, 0.25, 0.125, 1.0), sinks=(0.1, -3.0, 2.0, 0.0), scale=0.9
+    ),
+    "not causal": replace(SPEC, causal=False),
+}
 
 ARITHMETICS = [
     Arithmetic(),
@@ -41,28 +56,30 @@ def require_close(got: torch.Tensor, want: list, what: str) -> None:
     assert torch.allclose(got, wanted, rtol=1e-13, atol=1e-13), f"{what}: {(got - wanted).abs().max()} apart"
 
 
-def twin(drawn: Drawn, arithmetic: Arithmetic) -> Attended:
-    return attend_dense(*drawn, SPEC, arithmetic)
+def options_of(spec: AttentionSpec) -> dict[str, Any]:
+    shared = ("causal", "window", "softcap", "alibi_slopes", "sinks", "k_scale", "v_scale")
+    told = {name: getattr(spec, name) for name in shared}
+    return {**told, "scale": spec.scale_value, "value_dim": spec.value_dim_value}
 
 
+@pytest.mark.parametrize("option", OPTIONS)
 @pytest.mark.parametrize(("query_len", "context_len"), SHAPES)
-def test_outputs_and_lse_are_equal(query_len: int, context_len: int) -> None:
-    drawn = draw(query_len, context_len)
+def test_outputs_and_lse_are_equal(query_len: int, context_len: int, option: str) -> None:
+    drawn, spec = draw(query_len, context_len), OPTIONS[option]
     query, keys, values = (part.double().tolist() for part in drawn)
-    out, lse = attend(query, keys, values, scale=SPEC.scale_value, value_dim=SPEC.value_dim_value)
-    got = twin(drawn, Arithmetic())
+    out, lse = attend(query, keys, values, **options_of(spec))
+    got = attend_dense(*drawn, spec, Arithmetic())
     require_close(got.out, out, "output")
     require_close(got.lse.exp(), [[math.exp(x) for x in row] for row in lse], "exp(LSE)")
 
 
-@pytest.mark.parametrize("ties", [False, True], ids=["distinct scores", "ties"])
 @pytest.mark.parametrize("arithmetic", ARITHMETICS, ids=["fp16", "tf32", "bf16 truncating", "prescaled"])
+@pytest.mark.parametrize("option", ["plain", "ties", "all at once", "sinks"])
 @pytest.mark.parametrize(("query_len", "context_len"), SHAPES)
-def test_bounds_are_equal(query_len: int, context_len: int, arithmetic: Arithmetic, ties: bool) -> None:
-    drawn = draw(query_len, context_len, ties)
+def test_bounds_are_equal(query_len: int, context_len: int, option: str, arithmetic: Arithmetic) -> None:
+    drawn, spec = draw(query_len, context_len, ties=option == "ties"), OPTIONS.get(option, SPEC)
     query, keys, values = (part.double().tolist() for part in drawn)
-    every = attention_rows(query, keys, values, scale=SPEC.scale_value, value_dim=SPEC.value_dim_value)
-    rows = [row for _, _, row in every]
-    got = twin(drawn, arithmetic)
+    rows = [row for _, _, row in attention_rows(query, keys, values, **options_of(spec))]
+    got = attend_dense(*drawn, spec, arithmetic)
     require_close(got.out_bound, [output_bounds(row, arithmetic) for row in rows], "output bound")
     require_close(got.lse_bound, [lse_bound(row, arithmetic) for row in rows], "LSE bound")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 
@@ -36,73 +37,101 @@ class Head:
     """Every quantity of one head on the way to its output, [num_queries, context] unless said otherwise."""
 
     scores: torch.Tensor
-    """0 where not visible"""
+    """Capped, then biased; 0 where not visible."""
+    magnitudes: torch.Tensor
+    """|capped score| + |bias|: the size at which a score is rounded."""
     visible: torch.Tensor
-    exponentials: torch.Tensor
-    """p̃ = exp(score - peak), 0 where not visible"""
     sizes: torch.Tensor
-    """S: scale·√Σ(q·k)², the size of a score's terms"""
+    """S: scale·√Σ(q·k)², the size of the terms of a score."""
     values: torch.Tensor
-    """[context, value_dim]"""
+    """[context, value_dim], v_scale applied."""
     head_dim: int
+    sink: float | None = None
 
-    @property
+    @cached_property
     def peak(self) -> torch.Tensor:
-        """[num_queries, 1]; 0 for a row that sees nothing"""
-        return peak_of(self.scores, self.visible)
+        """[num_queries, 1]: the largest logit, the sink's included; 0 for a row that has none."""
+        floor = self.scores.new_full((self.scores.shape[0], 1), -math.inf if self.sink is None else self.sink)
+        peak = torch.cat([self.scores.masked_fill(~self.visible, -math.inf), floor], dim=1).amax(1, keepdim=True)
+        return torch.where(peak.isfinite(), peak, 0.0)
 
-    @property
+    @cached_property
+    def exponentials(self) -> torch.Tensor:
+        """p̃ = exp(score - peak), 0 where not visible."""
+        return torch.where(self.visible, (self.scores - self.peak).exp(), 0.0)
+
+    @cached_property
+    def sink_exponential(self) -> torch.Tensor:
+        """[num_queries, 1]"""
+        return torch.zeros_like(self.peak) if self.sink is None else (self.sink - self.peak).exp()
+
+    @cached_property
+    def has_logits(self) -> torch.Tensor:
+        """[num_queries, 1]"""
+        return self.visible.any(1, keepdim=True) | torch.tensor(self.sink is not None)
+
+    @cached_property
     def denominator(self) -> torch.Tensor:
-        """[num_queries, 1]; 1 for a row that sees nothing"""
-        return torch.where(self.visible.any(1, keepdim=True), self.exponentials.sum(1, keepdim=True), 1.0)
+        """[num_queries, 1]; 1 for a row that has no logit."""
+        return torch.where(self.has_logits, self.exponentials.sum(1, keepdim=True) + self.sink_exponential, 1.0)
 
-    @property
+    @cached_property
     def weights(self) -> torch.Tensor:
         return self.exponentials / self.denominator
 
-    @property
+    @cached_property
     def out(self) -> torch.Tensor:
+        """[num_queries, value_dim]"""
         return self.weights @ self.values
 
-    @property
+    @cached_property
     def lse(self) -> torch.Tensor:
         """[num_queries]"""
-        finite = (self.peak + self.denominator.log()).squeeze(1)
-        return torch.where(self.visible.any(1), finite, -math.inf)
+        return torch.where(self.has_logits, self.peak + self.denominator.log(), -math.inf).squeeze(1)
 
 
 def attend_dense(
     query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, spec: AttentionSpec, arithmetic: Arithmetic
 ) -> Attended:
-    """Attention of one sequence and its budget.
+    """Attention of one sequence and its budget, with every option of ``spec``.
 
     Args:
         query: [num_queries, num_q_heads, head_dim]; row i stands at position context - num_queries + i.
-        keys, values: [context, num_kv_heads, head_dim or value_dim], in order of position.
+        keys, values: [context, num_kv_heads, head_dim or value_dim], in order of position, as stored.
     """
     heads = [
-        head_of(query[:, head], keys[:, head // spec.group_size], values[:, head // spec.group_size], spec.scale_value)
+        head_of(query[:, head], keys[:, head // spec.group_size], values[:, head // spec.group_size], spec, head)
         for head in range(spec.num_q_heads)
     ]
     parts = [(head.out, head.lse, out_bound(head, arithmetic), lse_bound(head, arithmetic)) for head in heads]
     return Attended(*(torch.stack(part, dim=1) for part in zip(*parts, strict=True)))
 
 
-def head_of(query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scale: float) -> Head:
-    """Scores and weights of one head: query [num_queries, head_dim], keys and values [context, dim]."""
+def head_of(query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, spec: AttentionSpec, head: int) -> Head:
+    """Scores of one head: query [num_queries, head_dim], keys and values [context, dim]."""
     q, k = query.double().cpu(), keys.double().cpu()
-    visible = torch.ones(q.shape[0], k.shape[0], dtype=torch.bool).tril(k.shape[0] - q.shape[0])
-    scores = torch.where(visible, q @ k.T * scale, 0.0)
-    exponentials = torch.where(visible, (scores - peak_of(scores, visible)).exp(), 0.0)
-    sizes = abs(scale) * (q.square() @ k.square().T).sqrt()
-    return Head(scores, visible, exponentials, sizes, values.double().cpu(), q.shape[1])
+    scale = spec.scale_value * spec.k_scale
+    scores = q @ k.T * scale
+    if spec.softcap is not None:
+        scores = spec.softcap * (scores / spec.softcap).tanh()
+    distance = torch.arange(k.shape[0])[None] - torch.arange(k.shape[0] - q.shape[0], k.shape[0])[:, None]
+    bias = 0.0 * distance if spec.alibi_slopes is None else spec.alibi_slopes[head] * distance.double()
+    visible = sees(distance, spec)
+    return Head(
+        scores=torch.where(visible, scores + bias, 0.0),
+        magnitudes=torch.where(visible, scores.abs() + bias.abs(), 0.0),
+        visible=visible,
+        sizes=abs(scale) * (q.square() @ k.square().T).sqrt(),
+        values=values.double().cpu() * spec.v_scale,
+        head_dim=q.shape[1],
+        sink=None if spec.sinks is None else spec.sinks[head],
+    )
 
 
-def peak_of(scores: torch.Tensor, visible: torch.Tensor) -> torch.Tensor:
-    if not scores.shape[1]:
-        return scores.new_zeros(scores.shape[0], 1)
-    peak = scores.masked_fill(~visible, -math.inf).amax(1, keepdim=True)
-    return torch.where(peak.isfinite(), peak, 0.0)
+def sees(distance: torch.Tensor, spec: AttentionSpec) -> torch.Tensor:
+    """Where a key at ``distance`` (key position - query position) is visible."""
+    visible = distance <= 0 if spec.causal else torch.ones_like(distance, dtype=torch.bool)
+    return visible if spec.window is None else visible & (distance > -spec.window)
 
 
 def out_bound(head: Head, arithmetic: Arithmetic) -> torch.Tensor:
@@ -113,6 +142,7 @@ def out_bound(head: Head, arithmetic: Arithmetic) -> torch.Tensor:
     bound = output_rounding(out, arithmetic)
     bound += weight_rounding(head, torch.maximum(magnitude[None], spread), arithmetic)
     bound += torch.einsum("qt,qtd->qd", score_errors(head, arithmetic), spread)
+    bound += sink_error(head, arithmetic) * out.abs()
     bound += roundoff(arithmetic) * drift(head, arithmetic) * mass
     bound += underflow(head, arithmetic)
     partials = number_format(arithmetic.partials)
@@ -122,13 +152,13 @@ def out_bound(head: Head, arithmetic: Arithmetic) -> torch.Tensor:
 
 
 def lse_bound(head: Head, arithmetic: Arithmetic) -> torch.Tensor:
-    """[num_queries]; a row that sees nothing is exact."""
-    lse = torch.where(head.visible.any(1), head.lse, 0.0)
-    bound = score_errors(head, arithmetic).sum(1)
+    """[num_queries]; a row without any logit is exact."""
+    lse = torch.where(head.has_logits.squeeze(1), head.lse, 0.0)
+    bound = (score_errors(head, arithmetic).sum(1, keepdim=True) + sink_error(head, arithmetic)).squeeze(1)
     bound += roundoff(arithmetic) * (2 * lse.abs() + drift(head, arithmetic).squeeze(1))
     if arithmetic.rounded_sum:
         bound += weight_rounding(head, torch.ones(*head.scores.shape, 1, dtype=torch.float64), arithmetic).squeeze(1)
-    return torch.where(head.visible.any(1), bound, 0.0)
+    return torch.where(head.has_logits.squeeze(1), bound, 0.0)
 
 
 def roundoff(arithmetic: Arithmetic) -> float:
@@ -167,11 +197,18 @@ def sum_ties(error: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
 
 def score_errors(head: Head, arithmetic: Arithmetic) -> torch.Tensor:
     """[num_queries, context]: p·(u·a + λ/√3·u_q·S)."""
-    magnitude = head.scores.abs()
-    steps = math.sqrt(head.head_dim) * (head.sizes + magnitude) + 4 * (magnitude + head.peak.abs()) + 2
+    steps = math.sqrt(head.head_dim) * (head.sizes + head.magnitudes) + 4 * (head.magnitudes + head.peak.abs()) + 2
     operand = number_format("tf32").unit_roundoff if arithmetic.tf32 else 0.0
     operand += number_format(arithmetic.query).unit_roundoff if arithmetic.prescaled_q else 0.0
     return head.weights * (roundoff(arithmetic) * steps + LAMBDA * operand * head.sizes)
+
+
+def sink_error(head: Head, arithmetic: Arithmetic) -> torch.Tensor:
+    """[num_queries, 1]"""
+    if head.sink is None:
+        return torch.zeros_like(head.peak)
+    steps = 4 * (abs(head.sink) + head.peak.abs()) + 2
+    return roundoff(arithmetic) * head.sink_exponential / head.denominator * steps
 
 
 def underflow(head: Head, arithmetic: Arithmetic) -> torch.Tensor:
