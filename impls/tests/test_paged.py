@@ -90,8 +90,9 @@ def test_a_block_of_a_sequence_that_was_rolled_back_is_forgotten_when_it_is_writ
 
 def test_a_block_that_is_published_again_below_another_parent_loses_its_old_name() -> None:
     allocator = PagedAllocator(5, 1)
-    filled(allocator, "first", [1])
-    allocator.allocate("twin", [1, 2])  # its first block doubles the cached one
+    allocator.allocate("first", [1])
+    allocator.allocate("twin", [1, 2])  # its first block doubles that of "first", which is published
+    allocator.commit("first")
     allocator.fork("twin", "late")
     allocator.commit("twin")
     allocator.free("first")

@@ -1,0 +1,247 @@
+"""Drives an allocator as an engine would, and keeps the truth beside it: each sequence's tokens, and the shadow pool.
+
+Only the laws that a test is about are enforced, so that an implementation fails the tests of the laws that it breaks
+and no others. A failure prints the operations so far as a program.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kvproof_suites.allocator import invariants
+from kvproof_suites.allocator.shadow import ShadowPool, Tag, tags_of
+from kvproof_suites.allocator.writes import Handed, check_hit, hand_out, land, make_copies
+from kvproof_suites.outcome import LawBroken
+
+NUM_KNOWN_PREFIXES = 8
+
+
+class Derailed(Exception):
+    """The allocator broke a law that this test isn't about, in a way after which nothing can be judged."""
+
+
+@dataclass
+class Live:
+    """What is true of a live sequence."""
+
+    key: tuple[Hashable, ...]
+    epoch: int
+    tags: list[Tag]
+    pending: dict[int, Handed] = field(default_factory=dict)
+    """Positions whose write has not landed; always the last ones."""
+    num_reserved: int = 0
+    """Tokens that the table must have room for, look-ahead included."""
+
+    @property
+    def prefix(self) -> tuple[int, ...]:
+        return self.tags[-1].prefix if self.tags else ()
+
+    @property
+    def num_covered(self) -> int:
+        return max(len(self.tags), self.num_reserved)
+
+
+class Driver:
+    """The operations of the contract, each checked; errors that the contract allows pass through."""
+
+    def __init__(self, allocator: Any, laws: Iterable[str], late: bool = False) -> None:
+        self.allocator = allocator
+        self.laws = frozenset(laws)
+        self.late = late
+        self.block_size: int = allocator.block_size
+        self.shadow = ShadowPool(allocator.pool_blocks, allocator.block_size)
+        self.live: dict[Hashable, Live] = {}
+        self.tables: dict[Hashable, list[int]] = {}
+        self.epoch = 0
+        self.committed: set[Tag] = set()
+        self.known: dict[tuple[tuple[Hashable, ...], tuple[int, ...]], None] = {}
+        self._unused = itertools.count(1_000_000)
+        when = "  # writes land one step late" if late else ""
+        shape = f"{allocator.num_blocks}, {allocator.block_size}"
+        self.program = [f"allocator = {type(allocator).__name__}({shape}){when}"]
+
+    def allocate(self, seq: Hashable, tokens: Sequence[int], key: tuple[Hashable, ...] = ()) -> int:
+        tokens = list(tokens)
+        fits = bool(self.ask("can_allocate", len(tokens)))
+        cached = int(self.operate("allocate", seq, tokens, *([key] if key else []), certain=fits))
+        if not fits and not cached:
+            self.report("A6", f"can_allocate({len(tokens)}) was False, and allocate took {len(tokens)} uncached tokens")
+        self.live[seq] = Live(key, self.epoch, tags_of(key, self.epoch, tokens))
+        self._remember(key, tuple(tokens))
+        check_hit(self, seq, cached)
+        hand_out(self, seq, cached, held=(), in_prompt=True)
+        self._settle()
+        return cached
+
+    def append(self, seq: Hashable, tokens: Sequence[int]) -> list[tuple[int, int]]:
+        land(self, seq)
+        record, held = self.live[seq], self.tables[seq]
+        length = len(record.tags)
+        fits = self._num_needed(seq, len(tokens)) <= self.num_free()
+        copies = self.operate("append", seq, list(tokens), certain=fits)
+        make_copies(self, seq, copies)
+        record.tags += tags_of(record.key, record.epoch, tokens, record.prefix)
+        hand_out(self, seq, length, held)
+        self._settle()
+        return list(copies)
+
+    def reserve(self, seq: Hashable, num_tokens: int) -> list[tuple[int, int]]:
+        land(self, seq)
+        record = self.live[seq]
+        fits = self._num_needed(seq, num_tokens) <= self.num_free()
+        copies = self.operate("reserve", seq, num_tokens, certain=fits)
+        make_copies(self, seq, copies)
+        record.num_reserved = max(record.num_reserved, len(record.tags) + num_tokens)
+        self._settle()
+        return list(copies)
+
+    def fork(self, parent: Hashable, child: Hashable) -> list[tuple[int, int]]:
+        land(self, parent)
+        copies = self.operate("fork", parent, child, certain=self.num_free() > 0)
+        record = self.live[parent]
+        self.live[child] = Live(record.key, record.epoch, record.tags.copy())
+        make_copies(self, child, copies)
+        self._settle()
+        return list(copies)
+
+    def truncate(self, seq: Hashable, num_tokens: int) -> None:
+        land(self, seq)
+        record, before = self.live[seq], self.tables[seq]
+        elsewhere = {block for other, table in self.tables.items() if other != seq for block in table}
+        kept = before[: self.blocks_for(num_tokens)]
+        num_free = self.num_free() + len(set(before[len(kept) :]) - elsewhere)
+        self.operate("truncate", seq, num_tokens, certain=True)
+        del record.tags[num_tokens:]
+        record.num_reserved = 0
+        self.refresh()
+        after = self.tables[seq], self.num_free()
+        exact = after == (kept, num_free) or invariants.reserves_max_length(self)
+        left = f"truncate({seq!r}, {num_tokens}) left the table {after[0]} and {after[1]} free blocks"
+        self.require("D4", exact, f"{left}; a sequence that never grew further has {kept} and leaves {num_free}")
+        self._settle()
+
+    def commit(self, seq: Hashable) -> None:
+        land(self, seq)
+        self.operate("commit", seq, certain=True)
+        self.mark_committed(seq)
+        self._settle()
+
+    def free(self, seq: Hashable) -> None:
+        """Writes of ``seq`` that have not landed are dropped."""
+        self.live.pop(seq)
+        self.operate("free", seq, certain=True)
+        self._settle()
+
+    def reset_prefix_cache(self) -> None:
+        for seq in self.live:
+            land(self, seq)
+        self.operate("reset_prefix_cache", certain=True)
+        self.epoch += 1
+        self._settle()
+
+    def fresh_tokens(self, num_tokens: int) -> list[int]:
+        """Tokens that no prompt has had before, so that nothing of them is cached."""
+        return list(itertools.islice(self._unused, num_tokens))
+
+    def enforces(self, law: str) -> bool:
+        return law in self.laws
+
+    def can(self, capability: str) -> bool:
+        return callable(getattr(self.allocator, capability, None))
+
+    def num_free(self) -> int:
+        return int(self.ask("num_free_blocks"))
+
+    def blocks_for(self, num_tokens: int) -> int:
+        return -(-num_tokens // self.block_size)
+
+    def refresh(self) -> None:
+        self.tables = {seq: self._table(seq) for seq in self.live}
+
+    def mark_committed(self, seq: Hashable) -> None:
+        """The complete blocks of ``seq`` may be found from now on."""
+        record = self.live[seq]
+        if record.epoch == self.epoch:
+            self.committed.update(record.tags[: len(record.tags) // self.block_size * self.block_size])
+            self._remember(record.key, record.prefix)
+
+    def report(self, law: str, what: str, fatal: bool = False, cause: Exception | None = None) -> None:
+        """Raise LawBroken when ``law`` is enforced; otherwise go on, unless nothing can be judged any more."""
+        if law in self.laws:
+            program = "\n    ".join(self.program)
+            raise LawBroken(f"{law}: {what}\n  after\n    {program}") from cause
+        if fatal:
+            raise Derailed(f"{law}: {what}") from cause
+
+    def require(self, law: str, holds: bool, what: str, fatal: bool = False) -> None:
+        if not holds:
+            self.report(law, what, fatal)
+
+    def observe(self) -> dict[str, Any]:
+        """All that can be seen of the allocator's state without changing it."""
+        seen: dict[str, Any] = {f"table of {seq!r}": self._table(seq) for seq in self.live}
+        seen["num_free_blocks"] = self.num_free()
+        if self.can("cached_prefix"):
+            for key, tokens in self.known:
+                seen[f"cached_prefix({list(tokens)}, {key!r})"] = self.ask("cached_prefix", list(tokens), key)
+        return seen
+
+    def require_unchanged(self, law: str, call: str, before: dict[str, Any]) -> None:
+        after = self.observe()
+        changed = [f"{what} was {before[what]} and is {after[what]}" for what in before if before[what] != after[what]]
+        self.require(law, not changed, f"{call} failed and yet changed the state: {'; '.join(changed)}")
+
+    def ask(self, method: str, *args: Any) -> Any:
+        """A query with valid arguments, which has no reason to fail."""
+        try:
+            return getattr(self.allocator, method)(*args)
+        except Exception as error:
+            what = f"{spell(method, args)} raised {type(error).__name__}: {error}"
+            self.report("E5", what, fatal=True, cause=error)
+
+    def operate(self, method: str, *args: Any, certain: bool) -> Any:
+        """Call ``method`` with valid arguments. ``certain``: it has room, and a MemoryError would be a lie."""
+        call = spell(method, args)
+        before = self.observe() if "A6" in self.laws else None
+        self.program.append(f"allocator.{call}")
+        try:
+            return getattr(self.allocator, method)(*args)
+        except MemoryError as error:
+            self.program[-1] += "  # MemoryError"
+            excused = invariants.reserves_max_length(self) and method != "allocate"
+            self.require("A6", excused or not certain, f"{call} raised MemoryError although there was room: {error}")
+            if before is not None:
+                self.require_unchanged("A6", call, before)
+            raise
+        except Exception as error:
+            self.report("E5", f"{call} is valid and raised {type(error).__name__}: {error}", fatal=True, cause=error)
+
+    def _table(self, seq: Hashable) -> list[int]:
+        return [int(block) for block in self.ask("block_table", seq)]
+
+    def _num_needed(self, seq: Hashable, num_tokens: int) -> int:
+        """Blocks that ``num_tokens`` more tokens take: growth, and a copy of a partial last block that is shared."""
+        length, table = len(self.live[seq].tags), self.tables[seq]
+        last, offset = divmod(length, self.block_size)
+        shared = offset > 0 and sum(table[last] in other for other in self.tables.values()) > 1
+        return max(0, self.blocks_for(length + num_tokens) - len(table)) + (shared and num_tokens > 0)
+
+    def _settle(self) -> None:
+        self.refresh()
+        for law in sorted(self.laws & set(invariants.INVARIANTS)):
+            for check in invariants.INVARIANTS[law]:
+                for fault in check(self):
+                    self.report(law, fault)
+
+    def _remember(self, key: tuple[Hashable, ...], tokens: tuple[int, ...]) -> None:
+        self.known.pop((key, tokens), None)
+        self.known[key, tokens] = None
+        if len(self.known) > NUM_KNOWN_PREFIXES:
+            del self.known[next(iter(self.known))]
+
+
+def spell(method: str, args: Iterable[Any]) -> str:
+    return f"{method}({', '.join(map(repr, args))})"

@@ -1,0 +1,121 @@
+"""What holds after every operation, as a mapping from each law to its checks. A check yields a text for each fault."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from kvproof_suites.allocator.shadow import Tag, place
+
+if TYPE_CHECKING:
+    from kvproof_suites.allocator.driver import Driver
+
+Check = Callable[["Driver"], Iterator[str]]
+
+
+def conservation(driver: Driver) -> Iterator[str]:
+    """Free blocks are those that no live table names."""
+    owned = {block for table in driver.tables.values() for block in table}
+    free, expected = driver.num_free(), driver.allocator.num_blocks - len(owned)
+    if free != expected:
+        yield (
+            f"num_free_blocks() is {free}; {driver.allocator.num_blocks} blocks less the {len(owned)} in live tables "
+            f"{driver.tables} are {expected}"
+        )
+
+
+def ids_in_range(driver: Driver) -> Iterator[str]:
+    pool = driver.allocator.pool_blocks
+    for seq, table in driver.tables.items():
+        if wrong := [block for block in table if not 0 <= block < pool]:
+            yield f"the table {table} of {seq!r} names {wrong}, outside range({pool})"
+
+
+def bounded_waste(driver: Driver) -> Iterator[str]:
+    """No sequence holds a block more than its tokens and its look-ahead need, unless it says that it reserves."""
+    for seq, table in driver.tables.items():
+        needed = driver.blocks_for(driver.live[seq].num_covered)
+        if len(table) > needed and not reserves_max_length(driver):
+            yield f"{seq!r} holds the blocks {table} for {driver.live[seq].num_covered} tokens, which need {needed}"
+
+
+def one_place(driver: Driver) -> Iterator[str]:
+    """A block holds one stretch of positions, whoever shares it."""
+    places: dict[int, tuple[object, int]] = {}
+    for seq, table in driver.tables.items():
+        for logical, block in enumerate(table):
+            other, at = places.setdefault(block, (seq, logical))
+            if at != logical:
+                yield f"block {block} is logical block {logical} of {seq!r} and logical block {at} of {other!r}"
+
+
+def room(driver: Driver) -> Iterator[str]:
+    """Every token, and every one that was reserved, has a slot."""
+    for seq, table in driver.tables.items():
+        covered = driver.live[seq].num_covered
+        if len(table) * driver.block_size < covered:
+            yield f"the table {table} of {seq!r} has {len(table) * driver.block_size} slots for {covered} tokens"
+
+
+def read_back(driver: Driver) -> Iterator[str]:
+    """Each sequence reads its own history through its table, as far as it has been written."""
+    size, slots = driver.block_size, driver.shadow.slots
+    for seq, record in driver.live.items():
+        length = min(record.pending, default=len(record.tags))
+        for start, block in zip(range(0, length, size), driver.tables[seq], strict=False):
+            want = record.tags[start : min(start + size, length)]
+            found = slots[block * size : block * size + len(want)]
+            if found != want:
+                offset = next((i for i, tag in enumerate(found) if tag != want[i]), 0)
+                where = place(start + offset, block, size)
+                reads = found[offset] if found else None
+                yield f"{where} of {seq!r} must read {want[offset]}; it reads {reads or 'never written'}"
+
+
+def found_is_committed(driver: Driver) -> Iterator[str]:
+    for text, tag in promises(driver):
+        if tag not in driver.committed and not from_before_reset(driver, tag):
+            yield f"{text}; {tag} is in no block that was complete and committed"
+
+
+def found_is_held(driver: Driver) -> Iterator[str]:
+    for text, tag in promises(driver):
+        if not driver.shadow.holds(tag) and not from_before_reset(driver, tag):
+            yield f"{text}; no slot of the pool holds {tag}"
+
+
+def found_is_recent(driver: Driver) -> Iterator[str]:
+    for text, tag in promises(driver):
+        if tag not in driver.committed and from_before_reset(driver, tag):
+            yield f"{text}; {tag} was committed before the cache was reset, and never since"
+
+
+def promises(driver: Driver) -> Iterator[tuple[str, Tag]]:
+    """What ``cached_prefix`` says of the prefixes that were seen, as the tags that must then be in the pool."""
+    if not driver.can("cached_prefix"):
+        return
+    for key, tokens in driver.known:
+        query = [*tokens, 0]  # one more token, so that a cap that leaves one to compute doesn't hide the last block
+        found = driver.ask("cached_prefix", query, key)
+        for length in range(1, min(found, len(tokens)) + 1):
+            yield f"cached_prefix({query}, {key!r}) is {found}", Tag(key, driver.epoch, tokens[:length])
+
+
+def from_before_reset(driver: Driver, tag: Tag) -> bool:
+    return any(tag._replace(epoch=epoch) in driver.committed for epoch in range(driver.epoch))
+
+
+def reserves_max_length(driver: Driver) -> bool:
+    """Declared by allocators whose tables are as long as the longest sequence may become."""
+    return bool(getattr(driver.allocator, "reserves_max_length", False))
+
+
+INVARIANTS: Mapping[str, tuple[Check, ...]] = {
+    "A1": (conservation, ids_in_range, bounded_waste),
+    "A3": (one_place,),
+    "A7": (room,),
+    "B4": (found_is_committed,),
+    "B5": (found_is_held,),
+    "B9": (found_is_recent,),
+    "C1": (read_back,),
+}

@@ -1,0 +1,112 @@
+"""A run as a list of operations that can be replayed, and made as short as it still breaks the law.
+
+Shrinking operations takes a second where shrinking the random choices behind them takes half a minute, and what is
+left reads as a script.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kvproof_suites.allocator import probes
+from kvproof_suites.allocator.driver import Derailed, Driver
+from kvproof_suites.outcome import LawBroken
+
+Step = tuple[str, tuple[Any, ...]]
+"""Name of a method of Driver or of a probe, and its arguments."""
+
+PROBES: dict[str, Callable[..., None]] = {
+    probe.__name__: probe for probe in (probes.drain, probes.release_all, probes.try_admission, probes.violate)
+}
+WITHOUT_SEQUENCE = {"reset_prefix_cache", "drain", "release_all", "try_admission"}
+MAX_REPLAYS = 2_000
+
+
+@dataclass(frozen=True)
+class Program:
+    num_blocks: int
+    block_size: int
+    steps: tuple[Step, ...]
+
+
+def perform(driver: Driver, step: Step) -> None:
+    name, args = step
+    if name in PROBES:
+        PROBES[name](driver, *args)
+    else:
+        getattr(driver, name)(*args)
+
+
+def applies(driver: Driver, step: Step) -> bool:
+    """Whether the contract allows the step now; shrinking removes what it rests on."""
+    name, args = step
+    if name in WITHOUT_SEQUENCE:
+        return True
+    if name == "allocate":
+        return args[0] not in driver.live
+    if name == "fork":
+        return args[0] in driver.live and args[1] not in driver.live
+    if name == "truncate" and args[0] in driver.live:
+        return 0 <= args[1] <= len(driver.live[args[0]].tags)
+    return args[0] in driver.live
+
+
+def replay(program: Program, make_driver: Callable[[int, int], Driver]) -> LawBroken | None:
+    """How ``program`` breaks the law that the driver enforces, or None."""
+    driver = make_driver(program.num_blocks, program.block_size)
+    for step in program.steps:
+        if not applies(driver, step):
+            continue
+        try:
+            perform(driver, step)
+        except LawBroken as broken:
+            return broken
+        except MemoryError:
+            continue
+        except Derailed:
+            return None
+    return None
+
+
+def shortest(program: Program, make_driver: Callable[[int, int], Driver]) -> LawBroken | None:
+    """The failure of the shortest program that still fails, found by leaving things out; None if it does not repeat."""
+    broken = replay(program, make_driver)
+    replays, shrunk = 0, broken is not None
+    while shrunk:
+        shrunk = False
+        for candidate in smaller(program):
+            replays += 1
+            found = replay(candidate, make_driver)
+            if found is not None:
+                program, broken, shrunk = candidate, found, True
+                break
+            if replays >= MAX_REPLAYS:
+                return broken
+    return broken
+
+
+def smaller(program: Program) -> Iterator[Program]:
+    """Simpler programs, the simplest first: halves and single steps left out, a smaller pool, shorter and plainer
+    tokens."""
+    steps = program.steps
+    size = len(steps) // 2
+    while size:
+        for start in range(len(steps) - size, -1, -1):
+            yield replace(program, steps=steps[:start] + steps[start + size :])
+        size //= 2
+    for num_blocks in range(1, program.num_blocks):
+        yield replace(program, num_blocks=num_blocks)
+    for index, (name, args) in enumerate(steps):
+        for simpler in simpler_arguments(name, args):
+            yield replace(program, steps=(*steps[:index], (name, simpler), *steps[index + 1 :]))
+
+
+def simpler_arguments(name: str, args: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+    if name == "allocate" and args[2:] and args[2]:
+        yield args[:2]
+    if name in ("allocate", "append"):
+        seq, tokens, *key = args
+        yield from ((seq, tokens[:length], *key) for length in range(len(tokens)))
+        yield from ((seq, [*tokens[:i], 0, *tokens[i + 1 :]], *key) for i, token in enumerate(tokens) if token)

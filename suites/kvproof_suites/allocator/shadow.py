@@ -1,0 +1,83 @@
+"""The shadow pool: tags in place of keys and values.
+
+A pool of tags has one slot for each slot of the real pool. What the engine would compute for a token depends on the
+token, on all tokens before it, on the key (adapter, salt) and on the weights; a *tag* is just that, so that two slots
+hold equal tags exactly when real K and V would be equal by right. The suite writes tags where an allocator's tables
+say, makes the copies it orders, and reads sequences back: whatever the allocator keeps inside, a slot that was given
+away, overwritten, never written or found under the wrong prefix reads as somebody else's tag, and says whose.
+
+When writes land. At once: as if every step ended before the next operation. One step late: what an operation hands out
+is written just before the next operation on the same sequence (an engine runs one step of a sequence at a time), or
+before its ``commit``, which promises that all is written; operations on other sequences come in between, as they do
+while a step is in flight. So a block that is published before it is computed is found empty. Writes of a sequence
+that is freed first are dropped, as when a request is aborted before its step was launched. (A step that was launched
+still writes, but on one stream it does so before any later owner of the block: no slot that is read can tell.)
+Copies are made at once in both modes, since they are ordered before the writes of their operation and after those of
+all earlier ones.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterable
+from typing import NamedTuple
+
+
+class Tag(NamedTuple):
+    """Identity of one token in its place."""
+
+    key: tuple[Hashable, ...]
+    epoch: int
+    """How often the prefix cache was reset before its sequence was admitted: stands for the weights."""
+    prefix: tuple[int, ...]
+    """All tokens up to and including this one."""
+
+    def __str__(self) -> str:
+        under = f" under key {self.key!r}" if self.key else ""
+        since = f" (since reset {self.epoch})" if self.epoch else ""
+        return f"token {self.prefix[-1]} at position {len(self.prefix) - 1} of {list(self.prefix)}{under}{since}"
+
+
+def tags_of(key: tuple[Hashable, ...], epoch: int, tokens: Iterable[int], before: tuple[int, ...] = ()) -> list[Tag]:
+    """The tags of ``tokens`` when they follow the tokens ``before``."""
+    tags = []
+    for token in tokens:
+        before = (*before, token)
+        tags.append(Tag(key, epoch, before))
+    return tags
+
+
+class ShadowPool:
+    """``pool_blocks`` blocks of ``block_size`` slots, each with a tag or, before its first write, None."""
+
+    def __init__(self, pool_blocks: int, block_size: int) -> None:
+        self.block_size = block_size
+        self.pool_blocks = pool_blocks
+        self.slots: list[Tag | None] = [None] * (pool_blocks * block_size)
+        self._held: Counter[Tag] = Counter()
+
+    def read(self, block: int, offset: int) -> Tag | None:
+        return self.slots[block * self.block_size + offset]
+
+    def write(self, block: int, offset: int, tag: Tag | None) -> None:
+        slot = block * self.block_size + offset
+        if (old := self.slots[slot]) is not None:
+            self._held[old] -= 1
+        if tag is not None:
+            self._held[tag] += 1
+        self.slots[slot] = tag
+
+    def copy(self, source: int, destination: int) -> None:
+        for offset in range(self.block_size):
+            self.write(destination, offset, self.read(source, offset))
+
+    def holds(self, tag: Tag) -> bool:
+        """Whether any slot of the pool has ``tag``."""
+        return self._held[tag] > 0
+
+
+def place(position: int, block: int, block_size: int) -> str:
+    """Where a token sits, from the sequence down to the pool."""
+    logical, offset = divmod(position, block_size)
+    slot = block * block_size + offset
+    return f"position {position} (logical block {logical}, slot {slot}, physical block {block})"
