@@ -184,7 +184,10 @@ class PagedKernel(Protocol):
     """Attention over a paged KV cache.
 
     Optional attributes: ``pool_order`` ("NHD", the default, or "HND"), ``max_context_len`` (longest context that is
-    practical, None: any), ``write(spec, key, value, pools, slot_mapping)``, ``copy_blocks(pools, copies)``.
+    practical, None: any), ``arithmetic(spec)`` (see ``DEFAULT_ARITHMETIC``), ``write(spec, key, value, pools,
+    slot_mapping)``, ``copy_blocks(pools, copies)``. For benchmarks: ``dense(spec, query, key, value)``, the same
+    arithmetic without paging (query [num_seqs, num_q_heads, head_dim], K and V [num_seqs, context, num_kv_heads, dim]);
+    ``interpreted``, true where a timing would mean nothing; ``resources(spec, targets)``, what the compiler used.
     """
 
     features: Set[str]

@@ -102,6 +102,21 @@ LAWS: dict[str, Law] = {
             "HazyResearch/HipKittens#22",
         ),
         Law(
+            "G11",
+            "sliding window",
+            "With a window of w a query sees exactly the last w positions, its own included.",
+            "One position too many or too few at either edge, at a block boundary or in a chunk.",
+            "huggingface/transformers#39408",
+            needs="window",
+        ),
+        Law(
+            "G13",
+            "options are honoured",
+            "Every option that is declared changes the result as the oracle says; the others are refused.",
+            "An option that is accepted and ignored gives the text of another model.",
+            "sgl-project/sglang#33915",
+        ),
+        Law(
             "G17",
             "capacity independence",
             "The width of the table and the size of the pool change no output bit.",

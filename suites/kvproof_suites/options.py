@@ -24,7 +24,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "device": {"default": None, "metavar": "DEVICE", "help": "cpu, cuda, cuda:1; default: cuda where there is one"},
     "tier": {"default": "smoke", "choices": TIERS, "help": "how much to try; default: smoke"},
     "results": {"default": None, "metavar": "DIR", "help": "folder of this run; default: results/<time>"},
-    "bench": {"action": "store_true", "default": False, "help": "run the benchmarks instead of the laws"},
+    "bench": {"action": "store_true", "default": False, "help": "run the benchmarks as well, after the laws"},
     "seed": {"default": 0, "type": int, "metavar": "N", "help": "of all drawn data; a run repeats exactly; default: 0"},
     "churned": {
         "default": None,

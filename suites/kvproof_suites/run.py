@@ -88,7 +88,7 @@ class LawRun:
         properties = dict(report.user_properties)
         for record in properties.get("kvproof_records", ()) if report.when == "teardown" else ():
             self.writer.write("benchmark", **record)
-            self.num_benchmarks += 1
+            self.num_benchmarks += record["timed"]
         if "kvproof_law" in properties and (outcome := outcome_of(report)) is not None:
             self.record_law(report, properties, *outcome)
 

@@ -18,8 +18,7 @@ Output = tuple[torch.Tensor, torch.Tensor | None]
 def require(under_test: KernelUnderTest, case: Case, *features: str) -> None:
     """Refuse the case by what the kernel declares: a missing feature, an unsupported spec, too long a context."""
     kernel, spec = under_test.kernel, case.spec
-    needed = (*features, *(("lse",) if spec.return_lse else ()))
-    if missing := [feature for feature in needed if feature not in kernel.features]:
+    if missing := [feature for feature in (*features, *case.features) if feature not in kernel.features]:
         refuse(f"does not declare {', '.join(missing)}")
     if (reason := kernel.unsupported(spec)) is not None:
         refuse(reason)

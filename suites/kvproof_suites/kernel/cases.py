@@ -28,15 +28,34 @@ class Case:
     dtype: str = "float16"
     layout: str = "shuffled"
     return_lse: bool = False
+    value_dim: int | None = None
+    scale: float | None = None
+    window: int | None = None
+    softcap: float | None = None
+    alibi: bool = False
+    sinks: bool = False
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """What a kernel must declare for this case."""
+        asked = {"lse": self.return_lse, "window": self.window, "softcap": self.softcap, "alibi": self.alibi}
+        return tuple(name for name, on in (asked | {"sinks": self.sinks}).items() if on)
 
     @property
     def spec(self) -> AttentionSpec:
+        num_q_heads = self.num_kv_heads * self.group_size
         return AttentionSpec(
-            num_q_heads=self.num_kv_heads * self.group_size,
+            num_q_heads=num_q_heads,
             num_kv_heads=self.num_kv_heads,
             head_dim=self.head_dim,
             block_size=self.block_size,
             dtype=self.dtype,
+            value_dim=self.value_dim,
+            scale=self.scale,
+            window=self.window,
+            softcap=self.softcap,
+            alibi_slopes=tuple(2.0 ** -(1 + head % 8) for head in range(num_q_heads)) if self.alibi else None,
+            sinks=tuple((head % 3 - 1) * 1.5 for head in range(num_q_heads)) if self.sinks else None,
             return_lse=self.return_lse,
         )
 
@@ -49,7 +68,11 @@ class Case:
         seqs = "_".join(f"{query}q{context}k" for context, query in self.seqs[:3])
         more = f"_and{len(self.seqs) - 3}" if len(self.seqs) > 3 else ""
         heads = f"h{self.num_kv_heads * self.group_size}x{self.num_kv_heads}"
-        return f"{seqs}{more}-b{self.block_size}-{heads}-d{self.head_dim}-{self.dtype}-{self.layout}"
+        options = {"dv": self.value_dim, "scale": self.scale, "window": self.window, "softcap": self.softcap}
+        told = [f"{name}{value:g}" for name, value in options.items() if value is not None]
+        told += [name for name, on in (("alibi", self.alibi), ("sinks", self.sinks), ("lse", self.return_lse)) if on]
+        base = f"{seqs}{more}-b{self.block_size}-{heads}-d{self.head_dim}-{self.dtype}-{self.layout}"
+        return "-".join([base, *told])
 
 
 def boundary_lengths(block_size: int) -> tuple[int, ...]:
@@ -85,6 +108,15 @@ SMOKE = (
     *(Case(MIXED, dtype=dtype) for dtype in ("bfloat16", "float32")),
 )
 
+OPTIONS = (
+    *(Case(MIXED, window=window) for window in (1, 5, 16, 20)),
+    Case(MIXED, softcap=30.0),
+    Case(MIXED, alibi=True),
+    Case(MIXED, sinks=True),
+    Case(MIXED, scale=0.3),
+    Case(MIXED, value_dim=32),
+)
+
 GEOMETRY = (
     *(Case(decode(17), num_kv_heads=2, group_size=group) for group in (1, 2, 3, 4, 5, 6, 7, 8)),
     *(Case(((21, 5),), num_kv_heads=2, group_size=group) for group in (3, 8)),
@@ -103,6 +135,15 @@ FULL = (
 GEOMETRY_FULL = (
     *(Case(MIXED, num_kv_heads=2, group_size=group) for group in (1, 2, 3, 5, 6, 7, 8)),
     *(Case(MIXED, num_kv_heads=3, group_size=2, head_dim=head_dim) for head_dim in (64, 80, 96, 128, 192, 256)),
+)
+
+OPTIONS_FULL = (
+    *(Case(((70, 70), (33, 1), (64, 20)), window=window, block_size=8) for window in (3, 8, 33, 64, 100)),
+    *(Case(decode(15, 16, 17, 33), softcap=50.0, dtype=dtype) for dtype in ("float16", "bfloat16", "float32")),
+    Case(MIXED, alibi=True, sinks=True, window=7),
+    Case(MIXED, group_size=4, num_kv_heads=2, sinks=True, softcap=40.0),
+    Case(MIXED, head_dim=128, value_dim=64),
+    Case(CHUNKED, scale=1.0, dtype="float32"),
 )
 
 

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 import torch
 
 from kvproof_impls.contract import AttentionSpec
-from kvproof_suites.kernel.needle import locate
-from kvproof_suites.kernel.pages import Pages
+from kvproof_suites.kernel.pages import Pages, locate
 from kvproof_suites.outcome import LawBroken, refuse
 
 LARGEST_COUNT = {"float32": 1000, "float16": 100, "bfloat16": 50}

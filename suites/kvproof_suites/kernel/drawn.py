@@ -11,9 +11,8 @@ from kvproof_impls.contract import AttentionSpec
 from kvproof_suites.conftest import KernelUnderTest
 from kvproof_suites.kernel.attend import Output, arithmetic
 from kvproof_suites.kernel.cases import Case
-from kvproof_suites.kernel.needle import locate
 from kvproof_suites.kernel.oracle import Attended, attend_dense
-from kvproof_suites.kernel.pages import Pages, lay_out
+from kvproof_suites.kernel.pages import Pages, lay_out, locate
 from kvproof_suites.outcome import LawBroken
 
 KINDS: dict[str, float] = {"flat": 0.1, "normal": 1.0, "peaked": 4.0}

@@ -13,16 +13,13 @@ which tells which slot was read.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import torch
 
 from kvproof_impls.contract import AttentionSpec
+from kvproof_suites.kernel.codes import draw_codes, loudness
 from kvproof_suites.kernel.pages import Pages, repeat_rows
-from kvproof_suites.outcome import LawBroken, refuse
-
-GAP = 30 * math.log(2)
 
 
 @dataclass(frozen=True)
@@ -38,46 +35,25 @@ class Needle:
     """[num_tokens, num_q_heads], the slot whose value is the answer; -1: not judged"""
 
 
-def bury(pages: Pages, spec: AttentionSpec, generator: torch.Generator, twins_ahead: bool = False) -> Needle:
+def bury(pages: Pages, spec: AttentionSpec, generator: torch.Generator, twins: int = 0) -> Needle:
     """A query for every position of every sequence of ``pages``.
 
-    With ``twins_ahead`` the codes come in pairs and a query at an even position targets itself: its twin stands one
-    position ahead, past the causal limit.
+    With ``twins`` = d, positions d apart have one code between them, and only what has its twin out of sight is looked
+    for: at d = 1 the twin stands one past the causal limit, at d = the window it stands one before the window.
     """
-    if not twins_ahead:
+    if twins != 1:
         pages = repeat_rows(pages, [-(-n // q) for n, q in zip(pages.context_lens, pages.query_lens, strict=True)])
-    codes = draw_codes(max(pages.context_lens), spec, generator, paired=twins_ahead)
+    codes = draw_codes(max(pages.context_lens), spec, generator, twins)
     positions = position_of_slot(pages)
     keys = torch.zeros(pages.num_slots, spec.num_kv_heads, spec.head_dim)
     keys[..., : codes.shape[2]] = codes[:, positions].transpose(0, 1)
-    values = torch.randint(
-        1, 9, (pages.num_slots, spec.num_kv_heads, spec.value_dim_value), generator=generator
-    ).float()
-    aims = [aim(pages, row, spec.num_q_heads, twins_ahead) for row in range(len(pages.tables))]
-    positions_aimed, targets = (torch.cat(parts) for parts in zip(*aims, strict=True))
+    shape = (pages.num_slots, spec.num_kv_heads, spec.value_dim_value)
+    values = torch.randint(1, 9, shape, generator=generator).float()
+    aimed = torch.cat([aim(pages, row, spec, twins) for row in range(len(pages.tables))])
     of_key_head = torch.arange(spec.num_q_heads) // spec.group_size
     query = torch.zeros(pages.num_query_tokens, spec.num_q_heads, spec.head_dim)
-    query[..., : codes.shape[2]] = codes[of_key_head, positions_aimed] * loudness(codes, spec, max(pages.context_lens))
-    return Needle(pages, query, keys, values, targets)
-
-
-def draw_codes(num_positions: int, spec: AttentionSpec, generator: torch.Generator, paired: bool) -> torch.Tensor:
-    """[num_kv_heads, num_positions, L] of ±1; ``paired``: positions 2m and 2m + 1 have the same code."""
-    length = 1 << (spec.head_dim.bit_length() - 1)
-    drawn = torch.randint(0, 2, (spec.num_kv_heads, num_positions, length), generator=generator).float() * 2 - 1
-    return drawn[:, torch.arange(num_positions) // 2 * 2] if paired else drawn
-
-
-def loudness(codes: torch.Tensor, spec: AttentionSpec, num_visible: int) -> float:
-    """The smallest power of two c that silences every other key, on the codes drawn."""
-    length = codes.shape[2]
-    dots = codes @ codes.transpose(1, 2)
-    loudest_other = dots[dots < length].max().item() if (dots < length).any() else -length
-    needed = (GAP + math.log(max(num_visible, 1))) / (spec.scale_value * (length - loudest_other))
-    c = 2.0 ** max(0, math.ceil(math.log2(needed)))
-    if c * length >= 2**15:
-        refuse(f"no needle is loud enough for {num_visible} tokens at head dim {spec.head_dim} and this scale")
-    return c
+    query[..., : codes.shape[2]] = codes[of_key_head, aimed.clamp(min=0)] * loudness(codes, pages, aimed, spec)
+    return Needle(pages, query, keys, values, slots_at(pages, aimed))
 
 
 def position_of_slot(pages: Pages) -> torch.Tensor:
@@ -95,71 +71,32 @@ def position_of_slot(pages: Pages) -> torch.Tensor:
     return positions
 
 
-def aim(pages: Pages, row: int, num_q_heads: int, at_itself: bool) -> tuple[torch.Tensor, torch.Tensor]:
-    """What each query token and head of ``row`` looks for: (positions, slots), both [query_len, num_q_heads].
+def aim(pages: Pages, row: int, spec: AttentionSpec, twins: int) -> torch.Tensor:
+    """The position that each query token and head of ``row`` looks for, [query_len, num_q_heads]; -1: none.
 
-    The copies of one sequence share its positions among them, the heads start at different ones, and nothing past the
-    causal limit is aimed at.
+    The copies of one sequence share its positions among them, and the heads start at different ones.
     """
     copy = sum(pages.tables[earlier] == pages.tables[row] for earlier in range(row))
     context_len, query_len = pages.context_lens[row], pages.query_lens[row]
     first = min(copy * query_len, context_len - query_len)
-    positions = torch.zeros(query_len, num_q_heads, dtype=torch.long)
-    slots = torch.full((query_len, num_q_heads), -1)
+    positions = torch.full((query_len, spec.num_q_heads), -1)
     for i, own in enumerate(pages.query_positions(row)):
-        if at_itself and own % 2:
-            continue  # its twin is behind it, in plain sight
-        for head in range(num_q_heads):
-            position = own if at_itself else (first + i + head) % (own + 1)
-            positions[i, head], slots[i, head] = position, pages.slot(row, position)
-    return positions, slots
+        visible = range(0 if spec.window is None else max(0, own - spec.window + 1), own + 1)
+        alone = [t for t in visible if not twins or twin_of(t, twins) not in visible]
+        for head in range(spec.num_q_heads if alone else 0):
+            positions[i, head] = alone[(first + i + head) % len(alone)]
+    return positions
 
 
-def judge(needle: Needle, spec: AttentionSpec, out: torch.Tensor) -> None:
-    """Raise LawBroken unless every judged output decodes to its target's digits."""
-    out = out.double().cpu()
-    of_key_head = torch.arange(spec.num_q_heads) // spec.group_size
-    expected = needle.values[needle.targets.clamp(min=0), of_key_head].double()
-    wrong = ~((out - expected).abs() < 0.25)  # NaN is wrong
-    wrong &= (needle.targets >= 0).unsqueeze(2)
-    if not wrong.any():
-        return
-    token, head = wrong.any(2).nonzero()[0].tolist()
-    raise LawBroken(explain(needle, spec, out, expected, token, head, int(wrong.any(2).sum())))
+def twin_of(position: int, distance: int) -> int:
+    return position - distance if position // distance % 2 else position + distance
 
 
-def explain(
-    needle: Needle, spec: AttentionSpec, out: torch.Tensor, expected: torch.Tensor, token: int, head: int, count: int
-) -> str:
-    row, index = locate(needle.pages, token)
-    position = needle.pages.query_positions(row)[index]
-    key_head = head // spec.group_size
-    read = what_was_read(out[token, head], expected[token, head], needle.values[:, key_head].double())
-    story = f"it {read[0]} {needle.pages.describe(read[1])}" if read else "the output is no token's value"
-    worst = int((out[token, head] - expected[token, head]).abs().nan_to_num(math.inf).argmax())
-    return (
-        f"{count} of {int((needle.targets >= 0).sum())} queries decode to the wrong token.\n"
-        f"  sequence {row}, query position {position}, head {head} (key head {key_head}) looks for "
-        f"{needle.pages.describe(int(needle.targets[token, head]))};\n"
-        f"  {story}.\n"
-        f"  channel {worst}: got {out[token, head, worst]:.4f}, want {expected[token, head, worst]:.0f}"
-    )
-
-
-def what_was_read(got: torch.Tensor, want: torch.Tensor, values: torch.Tensor) -> tuple[str, int] | None:
-    """The slot whose digits explain ``got``: read instead of the target, or as well as it."""
-    for how, candidate in (("read, in its place,", got), ("also read", 2 * got - want)):
-        distance = (values - candidate).abs().amax(1)
-        slot = int(distance.nan_to_num(math.inf).argmin())
-        if distance[slot] < 0.25:
-            return how, slot
-    return None
-
-
-def locate(pages: Pages, token: int) -> tuple[int, int]:
-    """(row, index within the row's queries) of query token ``token``."""
+def slots_at(pages: Pages, positions: torch.Tensor) -> torch.Tensor:
+    """The slot of each of ``positions`` [num_tokens, num_q_heads]; -1 stays -1."""
+    slots, start = torch.full_like(positions, -1), 0
     for row, query_len in enumerate(pages.query_lens):
-        if token < query_len:
-            return row, token
-        token -= query_len
-    raise IndexError(f"no query token {token}")
+        own, part = pages.slots(row), positions[start : start + query_len]
+        slots[start : start + query_len] = torch.where(part >= 0, torch.tensor([*own, 0])[part.clamp(min=0)], -1)
+        start += query_len
+    return slots

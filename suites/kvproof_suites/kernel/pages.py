@@ -166,3 +166,12 @@ def step_tensors(pages: Pages, device: str, padding: int = NULL_BLOCK, extra_wid
         context_lens_host=pages.context_lens,
         query_lens_host=pages.query_lens,
     )
+
+
+def locate(pages: Pages, token: int) -> tuple[int, int]:
+    """(row, index within the row's queries) of query token ``token``."""
+    for row, query_len in enumerate(pages.query_lens):
+        if token < query_len:
+            return row, token
+        token -= query_len
+    raise IndexError(f"no query token {token}")

@@ -8,8 +8,20 @@ import torch
 from kvproof_suites.churn import physical_order
 from kvproof_suites.conftest import KernelUnderTest
 from kvproof_suites.kernel.attend import attend, place, require
-from kvproof_suites.kernel.cases import CHUNKED, GEOMETRY, GEOMETRY_FULL, MIXED, Case, by_tier, decode, prefill
-from kvproof_suites.kernel.needle import Needle, bury, judge
+from kvproof_suites.kernel.cases import (
+    CHUNKED,
+    GEOMETRY,
+    GEOMETRY_FULL,
+    MIXED,
+    OPTIONS,
+    OPTIONS_FULL,
+    Case,
+    by_tier,
+    decode,
+    prefill,
+)
+from kvproof_suites.kernel.decoding import judge
+from kvproof_suites.kernel.needle import Needle, bury
 from kvproof_suites.kernel.pages import lay_out
 from kvproof_traces import BlockTables
 
@@ -35,7 +47,7 @@ def test_every_position_is_found(kernel: KernelUnderTest, case: Case, seed: int)
 def test_nothing_past_the_causal_limit_is_found(kernel: KernelUnderTest, case: Case, seed: int) -> None:
     require(kernel, case)
     generator = torch.Generator().manual_seed(seed)
-    search(kernel, case, bury(lay_out(case, generator), case.spec, generator, twins_ahead=True))
+    search(kernel, case, bury(lay_out(case, generator), case.spec, generator, twins=1))
 
 
 @pytest.mark.law("G18")
@@ -49,6 +61,25 @@ def test_every_position_is_found_in_a_pool_that_traffic_has_churned(
     generator = torch.Generator().manual_seed(seed)
     pages = lay_out(case, generator, physical_order(churned_tables))
     search(kernel, case, bury(pages, case.spec, generator))
+
+
+@pytest.mark.law("G11")
+@pytest.mark.parametrize(
+    "case",
+    by_tier([case for case in OPTIONS if case.window], [case for case in OPTIONS_FULL if case.window]),
+)
+def test_nothing_before_the_window_is_found(kernel: KernelUnderTest, case: Case, seed: int) -> None:
+    require(kernel, case)
+    generator = torch.Generator().manual_seed(seed)
+    search(kernel, case, bury(lay_out(case, generator), case.spec, generator, twins=case.window or 0))
+
+
+@pytest.mark.law("G13")
+@pytest.mark.parametrize("case", by_tier(OPTIONS, OPTIONS_FULL))
+def test_every_position_is_found_under_every_option(kernel: KernelUnderTest, case: Case, seed: int) -> None:
+    require(kernel, case)
+    generator = torch.Generator().manual_seed(seed)
+    search(kernel, case, bury(lay_out(case, generator), case.spec, generator))
 
 
 @pytest.mark.law("G10")
