@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
+
+from kvproof_impls.contract import AttentionSpec, Copies, KVPools, Launch, PagedBatch
 from kvproof_kernels.block_copy import copy_blocks
 from kvproof_kernels.cache_write import write_cache
 from kvproof_kernels.decode import paged_decode
 from kvproof_kernels.launch import DTYPES, MAX_HEAD_DIM, Configuration, configure, is_interpreted
 from kvproof_kernels.prefill import paged_prefill
 from kvproof_kernels.validation import HEAD_DIM_STEP, MAX_BLOCK_SIZE
-from torch import Tensor
 
-from kvproof_impls.contract import AttentionSpec, Copies, KVPools, Launch, PagedBatch
+if TYPE_CHECKING:
+    from kvproof_kernels.resources import Resources
 
 DTYPE_NAMES = tuple(str(dtype).removeprefix("torch.") for dtype in DTYPES)
 
@@ -40,6 +43,19 @@ class TritonKernel:
     def __init__(self, device: str | None = None, block_n: int | None = None) -> None:
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         self.block_n = block_n
+
+    @property
+    def interpreted(self) -> bool:
+        """Whether the kernels run in Triton's interpreter, whose time says nothing about them."""
+        return is_interpreted(self.device)
+
+    def resources(self, spec: AttentionSpec, targets: Sequence[str]) -> list[Resources]:
+        """Registers, spills and shared memory of the decode kernel, compiled ahead of time for each target."""
+        from kvproof_kernels.resources import compile_resources
+
+        options: dict[str, Any] = {"head_dim": max(spec.head_dim, spec.value_dim_value), "dtype": spec.dtype}
+        options |= {"group_size": spec.group_size, "block_size": spec.block_size}
+        return [compile_resources("decode", target, **options) for target in targets]
 
     def unsupported(self, spec: AttentionSpec) -> str | None:
         reasons = {

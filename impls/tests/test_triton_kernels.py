@@ -131,3 +131,17 @@ def test_write_and_copy_reach_the_pools():
     assert torch.equal(pools.key[3, 1], key[0])
     assert torch.equal(pools.value[1, 1], -key[0])
     assert torch.count_nonzero(pools.key[0]) + torch.count_nonzero(pools.key[2]) == 0
+
+
+def test_a_cpu_means_the_interpreter_whose_time_says_nothing():
+    assert TritonKernel("cpu").interpreted is True
+
+
+def test_resources_are_those_of_the_decode_kernel_on_each_target():
+    spec = replace(SPEC, dtype="float16", head_dim=64)
+    small, large = (
+        TritonKernel("cpu").resources(spec, ["sm_90"]),
+        TritonKernel("cpu").resources(replace(spec, head_dim=256), ["sm_90"]),
+    )
+    assert [(row.kernel, row.target) for row in small] == [("decode", "sm_90")]
+    assert 0 < small[0].shared_bytes < large[0].shared_bytes
