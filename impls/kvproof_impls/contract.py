@@ -26,13 +26,15 @@ class BlockAllocator(Protocol):
     """Decides which sequence owns which block of the pool.
 
     A *block* holds ``block_size`` tokens, a *slot* one token: token ``t`` of a sequence lives in slot
-    ``block_table[t // block_size] * block_size + t % block_size``. Sequence ids are opaque and hashable, tokens are ids.
+    ``block_table[t // block_size] * block_size + t % block_size``. Sequence ids are opaque and hashable; tokens are
+    ids.
 
     Errors: ``MemoryError`` when blocks run out, ``KeyError`` for an unknown or duplicate sequence id, ``ValueError``
     for a bad number. Every failure leaves the state as it was.
 
     Capabilities, present or absent: ``fork``, ``commit``, ``reserve``, ``truncate``, ``swap_out`` and ``swap_in``,
-    ``cached_prefix``, ``reset_prefix_cache``, ``append_step``, ``window``.
+    ``cached_prefix``, ``reset_prefix_cache``, ``append_step``, ``window``. An allocator that reserves the longest length
+    for every sequence says so with ``reserves_max_length = True``; its tables are as long as the reservation.
     """
 
     num_blocks: int
