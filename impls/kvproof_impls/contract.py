@@ -33,7 +33,7 @@ class BlockAllocator(Protocol):
     for a bad number. Every failure leaves the state as it was.
 
     Capabilities, present or absent: ``fork``, ``commit``, ``reserve``, ``truncate``, ``swap_out`` and ``swap_in``,
-    ``cached_prefix``, ``reset_prefix_cache``, ``append_step``, ``window``. An allocator that reserves the longest length
+    ``cached_prefix``, ``reset_prefix_cache``, ``append_step``, ``window``. One that reserves the longest length
     for every sequence says so with ``reserves_max_length = True``; its tables are as long as the reservation.
     """
 
