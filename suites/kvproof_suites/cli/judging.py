@@ -36,9 +36,9 @@ class Judge:
             broken := self._pytest("kvproof_suites", f"--kvproof-impl={','.join(beside)}", "-q", "--no-header")
         ):
             return broken
-        return self._pytest(
-            "kvproof_suites.bench", f"--kvproof-impl={','.join([*names.split(','), *beside])}", "--kvproof-bench"
-        )
+        compared = ",".join([*names.split(","), *beside])
+        options = (f"--kvproof-impl={compared}", "--kvproof-bench", "--benchmark-quiet")  # the report has the tables
+        return self._pytest("kvproof_suites.bench", *options)
 
     def _pytest(self, package: str, *options: str) -> int:
         command = [sys.executable, "-m", "pytest", "--pyargs", package, *options, *self._shared()]

@@ -5,6 +5,7 @@ import ast
 from pathlib import Path
 
 import pytest
+
 from kvproof_impls.registry import BUILT_IN
 
 ROOT = Path(__file__).parents[3]
