@@ -5,18 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from kvproof_impls.contract import BlockAllocator, PagedKernel
-from kvproof_impls.registry import Implementation, load
+from kvproof_impls.contract import BlockAllocator
+from kvproof_impls.registry import load
 from kvproof_suites import options
 from kvproof_suites.plugin import RUN
 
+if TYPE_CHECKING:
+    from kvproof_suites.run import LawRun
+
 # Gate tiers repeat exactly: fixed examples and no database. Random search belongs to the nightly tier.
-GATE = {"derandomize": True, "database": None, "deadline": None, "suppress_health_check": list(HealthCheck)}
+GATE: dict[str, Any] = {
+    "derandomize": True,
+    "database": None,
+    "deadline": None,
+    "suppress_health_check": list(HealthCheck),
+}
 settings.register_profile("kvproof-smoke", max_examples=25, stateful_step_count=25, **GATE)
 settings.register_profile("kvproof-full", max_examples=200, stateful_step_count=50, **GATE)
 settings.register_profile("kvproof-nightly", **(GATE | {"derandomize": False}), max_examples=2000)
@@ -31,7 +39,7 @@ def pytest_ignore_collect(config: pytest.Config) -> bool | None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    implementations: dict[str, Implementation] = metafunc.config.pluginmanager.get_plugin(RUN).implementations
+    implementations = law_run(metafunc.config).implementations
     chosen = {
         "kernel": [name for name, impl in implementations.items() if impl.kernel],
         "make_allocator": [name for name, impl in implementations.items() if impl.allocator],
@@ -42,10 +50,17 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             metafunc.parametrize(fixture, listed, indirect=True, scope="session")
 
 
+def law_run(config: pytest.Config) -> LawRun:
+    found = config.pluginmanager.get_plugin(RUN)
+    assert found is not None, "the laws run only with --impl"
+    return found
+
+
 @dataclass(frozen=True)
 class KernelUnderTest:
     name: str
-    kernel: PagedKernel
+    kernel: Any
+    """A ``PagedKernel``, perhaps with the optional attributes of the contract."""
     device: str
 
 
@@ -60,28 +75,30 @@ class MakeAllocator:
 
 @pytest.fixture(scope="session")
 def kernel(request: pytest.FixtureRequest, device: str) -> KernelUnderTest:
-    implementation = request.config.pluginmanager.get_plugin(RUN).implementations[request.param]
+    implementation = law_run(request.config).implementations[request.param]
     return KernelUnderTest(request.param, implementation.kernel, device)
 
 
 @pytest.fixture(scope="session")
 def make_allocator(request: pytest.FixtureRequest) -> MakeAllocator:
-    implementation = request.config.pluginmanager.get_plugin(RUN).implementations[request.param]
-    return MakeAllocator(request.param, implementation.allocator)
+    factory = law_run(request.config).implementations[request.param].allocator
+    assert factory is not None, f"{request.param} has no allocator"
+    return MakeAllocator(request.param, factory)
 
 
 @pytest.fixture(scope="session")
 def engine(request: pytest.FixtureRequest, device: str) -> tuple[MakeAllocator, KernelUnderTest]:
     """Both halves: what the implementation lacks comes from the oracle's allocator and the plainest kernel."""
-    implementation = request.config.pluginmanager.get_plugin(RUN).implementations[request.param]
+    implementation = law_run(request.config).implementations[request.param]
     allocator = implementation.allocator or load("reference").allocator
+    assert allocator is not None
     kernel = implementation.kernel or load("torch").kernel
     return MakeAllocator(request.param, allocator), KernelUnderTest(request.param, kernel, device)
 
 
 @pytest.fixture(scope="session")
 def device(request: pytest.FixtureRequest) -> str:
-    return request.config.pluginmanager.get_plugin(RUN).device
+    return law_run(request.config).device
 
 
 @pytest.fixture(scope="session")

@@ -85,7 +85,7 @@ class LawRun:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if not self.is_controller:
             return
-        properties = dict(report.user_properties)
+        properties: dict[str, Any] = dict(report.user_properties)
         for record in properties.get("kvproof_records", ()) if report.when == "teardown" else ():
             self.writer.write("benchmark", **record)
             self.num_benchmarks += record["timed"]
