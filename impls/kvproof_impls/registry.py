@@ -21,7 +21,7 @@ class ImplementationError(Exception):
     """The name means nothing, or what it names can't be used. The text says what to do."""
 
 
-class Unavailable(ImplementationError):  # noqa: N818 - a state of this machine, not a mistake
+class Unavailable(ImplementationError):
     """Known, but a package or a device is missing here."""
 
 
