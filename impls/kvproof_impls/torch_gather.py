@@ -18,6 +18,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from kvproof_impls.contract import AttentionSpec, Copies, KVPools, Launch, PagedBatch
 
 DTYPES = ("float16", "bfloat16", "float32")
+KV_DTYPES = (*DTYPES, "float8_e4m3fn", "float8_e5m2")
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,7 @@ class TorchKernel:
             "alibi",
             "sinks",
             "mla",
+            "fp8",
             "out",
             "relabel_bitwise",
             "capacity_bitwise",
@@ -61,9 +63,9 @@ class TorchKernel:
     )
 
     def unsupported(self, spec: AttentionSpec) -> str | None:
-        for name, dtype in (("dtype", spec.dtype), ("kv_dtype", spec.kv_dtype or spec.dtype)):
-            if dtype not in DTYPES:
-                return f"{name} {dtype!r}: gathers unquantised pools only, one of {', '.join(DTYPES)}"
+        for name, dtype, known in (("dtype", spec.dtype, DTYPES), ("kv_dtype", spec.kv_dtype or spec.dtype, KV_DTYPES)):
+            if dtype not in known:
+                return f"{name} {dtype!r}: one of {', '.join(known)} only"
         return None
 
     def arithmetic(self, spec: AttentionSpec) -> Mapping[str, Any]:
@@ -103,7 +105,7 @@ class TorchKernel:
         place = (slots // spec.block_size, slots % spec.block_size)
         for pool, new, scale in ((pools.key, key, spec.k_scale), (pools.value, value, spec.v_scale)):
             stored = new[kept] if scale == 1 else new[kept].float() / scale
-            pool.index_put_(place, stored.to(pool.dtype))
+            pool[place] = saturate(stored, pool.dtype).to(pool.dtype)
 
     def copy_blocks(self, pools: KVPools, copies: Copies) -> None:
         """Copy whole blocks; all sources are read before the first destination is written."""
@@ -112,6 +114,11 @@ class TorchKernel:
         source, destination = torch.tensor(list(copies), device=pools.key.device).unbind(1)
         for pool in (pools.key, pools.value):
             pool[destination] = pool[source]
+
+
+def saturate(stored: Tensor, dtype: torch.dtype) -> Tensor:
+    """Into the range of an 8-bit ``dtype``: torch's own cast gives NaN or infinity beyond it. NaN stays NaN."""
+    return stored.clamp(-torch.finfo(dtype).max, torch.finfo(dtype).max) if dtype.itemsize == 1 else stored
 
 
 def needs_explicit_softmax(spec: AttentionSpec) -> bool:

@@ -19,6 +19,7 @@ FAMILIES = {
     "E": "Step tensors",
     "F": "Cache writes",
     "G": "Attention kernels",
+    "Q": "Quantised KV",
 }
 
 PUBLIC_REPORT = re.compile(r"([\w.-]+/[\w.-]+)#(\d+)")

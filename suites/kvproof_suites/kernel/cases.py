@@ -26,6 +26,9 @@ class Case:
     group_size: int = 2
     head_dim: int = 64
     dtype: str = "float16"
+    kv_dtype: str | None = None
+    k_scale: float = 1.0
+    v_scale: float = 1.0
     layout: str = "shuffled"
     return_lse: bool = False
     value_dim: int | None = None
@@ -39,7 +42,8 @@ class Case:
     def features(self) -> tuple[str, ...]:
         """What a kernel must declare for this case."""
         asked = {"lse": self.return_lse, "window": self.window, "softcap": self.softcap, "alibi": self.alibi}
-        return tuple(name for name, on in (asked | {"sinks": self.sinks}).items() if on)
+        asked |= {"sinks": self.sinks, "fp8": (self.kv_dtype or "").startswith("float8")}
+        return tuple(name for name, on in asked.items() if on)
 
     @property
     def spec(self) -> AttentionSpec:
@@ -50,6 +54,9 @@ class Case:
             head_dim=self.head_dim,
             block_size=self.block_size,
             dtype=self.dtype,
+            kv_dtype=self.kv_dtype,
+            k_scale=self.k_scale,
+            v_scale=self.v_scale,
             value_dim=self.value_dim,
             scale=self.scale,
             window=self.window,
@@ -71,6 +78,7 @@ class Case:
         options = {"dv": self.value_dim, "scale": self.scale, "window": self.window, "softcap": self.softcap}
         told = [f"{name}{value:g}" for name, value in options.items() if value is not None]
         told += [name for name, on in (("alibi", self.alibi), ("sinks", self.sinks), ("lse", self.return_lse)) if on]
+        told += [self.kv_dtype] if self.kv_dtype else []
         base = f"{seqs}{more}-b{self.block_size}-{heads}-d{self.head_dim}-{self.dtype}-{self.layout}"
         return "-".join([base, *told])
 

@@ -14,7 +14,7 @@ from kvproof_suites.outcome import LawBroken
 
 def judge(needle: Needle, spec: AttentionSpec, out: torch.Tensor) -> None:
     """Raise LawBroken unless every judged output decodes to its target's digits."""
-    out = out.double().cpu()
+    out = out.double().cpu() / spec.v_scale
     of_key_head = torch.arange(spec.num_q_heads) // spec.group_size
     expected = needle.values[needle.targets.clamp(min=0), of_key_head].double()
     wrong = ~((out - expected).abs() < 0.25)  # NaN is wrong

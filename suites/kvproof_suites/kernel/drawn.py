@@ -33,14 +33,14 @@ class Drawn:
 def draw(case: Case, generator: torch.Generator, kind: str = "normal") -> Drawn:
     """Normal data rounded to the case's format, so that every computation starts from the same numbers."""
     pages, spec = lay_out(case, generator), case.spec
-    dtype = getattr(torch, spec.dtype)
+    dtype, kv_dtype = getattr(torch, spec.dtype), getattr(torch, spec.kv_dtype or spec.dtype)
 
     def normal(*shape: int) -> torch.Tensor:
-        return torch.randn(*shape, generator=generator).to(dtype)
+        return torch.randn(*shape, generator=generator)
 
     query = (KINDS[kind] * normal(pages.num_query_tokens, spec.num_q_heads, spec.head_dim)).to(dtype)
-    keys = normal(pages.num_slots, spec.num_kv_heads, spec.head_dim)
-    values = normal(pages.num_slots, spec.num_kv_heads, spec.value_dim_value)
+    keys = normal(pages.num_slots, spec.num_kv_heads, spec.head_dim).to(kv_dtype).to(dtype)
+    values = normal(pages.num_slots, spec.num_kv_heads, spec.value_dim_value).to(kv_dtype).to(dtype)
     unowned = pages.unowned_slots()
     keys[unowned], values[unowned] = 0, 0
     return Drawn(pages, spec, query, keys, values)

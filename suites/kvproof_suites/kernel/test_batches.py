@@ -1,0 +1,121 @@
+"""G4, G8, G14: a row depends on itself alone: not on its neighbours, on what the output held, or on other plans."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+
+from kvproof_suites.conftest import KernelUnderTest
+from kvproof_suites.kernel.attend import Output, attend, place, require
+from kvproof_suites.kernel.cases import CHUNKED, MIXED, Case, by_tier, decode, prefill
+from kvproof_suites.kernel.drawn import Drawn, draw, judge
+from kvproof_suites.kernel.pages import step_tensors
+from kvproof_suites.kernel.test_metamorphic import require_same_bits, with_lse_if_declared
+from kvproof_suites.outcome import LawBroken, refuse
+
+CASES = (Case(decode(17, 1, 40), return_lse=True), Case(MIXED, return_lse=True), Case(prefill(17, 1, 33)))
+FULL = (Case(CHUNKED, block_size=3), Case(decode(5, 500, 1)), Case(((17, 17), (200, 1), (1, 1)), dtype="float32"))
+
+
+def only(drawn: Drawn, row: int) -> Drawn:
+    """The same pool, with ``row`` alone in the batch."""
+    pages, start = drawn.pages, sum(drawn.pages.query_lens[:row])
+    alone = replace(
+        pages,
+        tables=pages.tables[row : row + 1],
+        context_lens=pages.context_lens[row : row + 1],
+        query_lens=pages.query_lens[row : row + 1],
+    )
+    return replace(drawn, pages=alone, query=drawn.query[start : start + pages.query_lens[row]])
+
+
+def run(under_test: KernelUnderTest, drawn: Drawn) -> Output:
+    pools = place(under_test, drawn.spec, drawn.pages, drawn.keys, drawn.values)
+    return attend(under_test, drawn.spec, drawn.pages, drawn.query, pools)
+
+
+def rows_of(output: Output, drawn: Drawn, row: int) -> Output:
+    start = sum(drawn.pages.query_lens[:row])
+    cut = slice(start, start + drawn.pages.query_lens[row])
+    out, lse = output
+    return out[cut], None if lse is None else lse[cut]
+
+
+@pytest.mark.law("G4")
+@pytest.mark.parametrize("case", by_tier(CASES, FULL))
+def test_a_row_alone_gives_what_it_gives_in_a_batch(
+    kernel: KernelUnderTest, case: Case, seed: int, report_ratio: Callable[[float], None]
+) -> None:
+    case = with_lse_if_declared(kernel, case)
+    require(kernel, case)
+    drawn = draw(case, torch.Generator().manual_seed(seed))
+    together = run(kernel, drawn)
+    for row in range(len(case.seqs)):
+        alone = only(drawn, row)
+        judge(alone, kernel, rows_of(together, drawn, row), report_ratio)
+        if "batch_bitwise" in kernel.kernel.features:
+            require_same_bits(run(kernel, alone), rows_of(together, drawn, row), f"the company of sequence {row}")
+
+
+@pytest.mark.law("G4")
+@pytest.mark.parametrize("case", by_tier(CASES, FULL))
+def test_a_neighbour_full_of_nan_changes_no_other_row(kernel: KernelUnderTest, case: Case, seed: int) -> None:
+    case = with_lse_if_declared(kernel, case)
+    require(kernel, case, "run_bitwise")
+    drawn = draw(case, torch.Generator().manual_seed(seed))
+    sick = replace(drawn, keys=drawn.keys.clone(), values=drawn.values.clone())
+    slots = drawn.pages.slots(1)
+    sick.keys[slots], sick.values[slots] = math.nan, math.nan
+    before, after = run(kernel, drawn), run(kernel, sick)
+    for row in (0, 2):
+        require_same_bits(rows_of(before, drawn, row), rows_of(after, drawn, row), "a neighbour full of NaN")
+
+
+@pytest.mark.law("G8")
+@pytest.mark.parametrize("case", by_tier(CASES[:2], FULL))
+def test_every_row_of_a_given_output_is_written_and_none_beyond(
+    kernel: KernelUnderTest, case: Case, seed: int, report_ratio: Callable[[float], None]
+) -> None:
+    case = replace(case, return_lse=False)
+    require(kernel, case, "out")
+    drawn = draw(case, torch.Generator().manual_seed(seed))
+    pools = place(kernel, drawn.spec, drawn.pages, drawn.keys, drawn.values)
+    batch = step_tensors(drawn.pages, kernel.device)
+    shape = (batch.num_tokens + 4, drawn.spec.num_q_heads, drawn.spec.value_dim_value)
+    padded = torch.full(shape, math.nan, dtype=drawn.query.dtype, device=kernel.device)
+    given = padded[: batch.num_tokens]
+    returned = kernel.kernel.plan(drawn.spec, batch)(drawn.query.to(kernel.device), pools, given)
+    if returned.data_ptr() != given.data_ptr():
+        raise LawBroken("the launch returned another tensor than the output that it was given")
+    if not padded[batch.num_tokens :].isnan().all():
+        raise LawBroken("rows past the last query row of the given output were written")
+    judge(drawn, kernel, (given, None), report_ratio)
+
+
+@pytest.mark.law("G14")
+@pytest.mark.parametrize("order", ["earlier plan last", "same launch twice", "reused"])
+@pytest.mark.parametrize("case", by_tier(CASES[:2], FULL[:1]))
+def test_other_plans_do_not_reach_a_launch(
+    kernel: KernelUnderTest, case: Case, order: str, seed: int, report_ratio: Callable[[float], None]
+) -> None:
+    case = replace(case, return_lse=False)
+    require(kernel, case)
+    if order == "reused" and "graph" not in kernel.kernel.features:
+        refuse("does not declare graph, so that a plan makes no promise to the buffers of an earlier one")
+    generator = torch.Generator().manual_seed(seed)
+    first, second = draw(case, generator), draw(replace(case, seqs=decode(70, 2)), generator)
+    launches = []
+    for drawn in (first, second):
+        reuse = launches[-1][0] if order == "reused" and launches else None
+        pools = place(kernel, drawn.spec, drawn.pages, drawn.keys, drawn.values)
+        launch = kernel.kernel.plan(drawn.spec, step_tensors(drawn.pages, kernel.device), reuse)
+        launches.append((launch, drawn.query.to(kernel.device), pools))
+    outs = [launch(query, pools) for launch, query, pools in reversed(launches)]
+    if order == "same launch twice":
+        outs = [launch(query, pools) for launch, query, pools in reversed(launches)]
+    for drawn, out in zip((second, first), outs, strict=True):
+        judge(drawn, kernel, (out, None), report_ratio)

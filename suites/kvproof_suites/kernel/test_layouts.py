@@ -1,0 +1,145 @@
+"""F3, G12, G15: where bytes lie does not matter: high addresses, other block sizes, strided views."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+
+from kvproof_impls.contract import KVPools
+from kvproof_suites.conftest import KernelUnderTest
+from kvproof_suites.kernel.attend import attend, place, require
+from kvproof_suites.kernel.cases import CHUNKED, MIXED, Case, by_tier, decode, prefill
+from kvproof_suites.kernel.decoding import judge as judge_needle
+from kvproof_suites.kernel.drawn import Drawn, draw, judge
+from kvproof_suites.kernel.needle import Needle, bury
+from kvproof_suites.kernel.pages import Pages, lay_out, step_tensors
+from kvproof_suites.outcome import LawBroken, not_run_here
+
+STRIDED = (Case(MIXED), Case(decode(17), num_kv_heads=2))
+
+PAST_INT32 = 2**31 + 2**20
+"""Elements of one pool, so that the offset of its last blocks does not fit 32 bits."""
+
+
+def in_the_highest_blocks(under_test: KernelUnderTest, needle: Needle, case: Case) -> tuple[Needle, KVPools]:
+    """The needle's blocks moved to the end of a pool of untouched virtual memory: only pages that are used cost any."""
+    if under_test.device != "cpu":
+        not_run_here("on a device memory is not virtual; this case is for the CPU")
+    spec, pages = case.spec, needle.pages
+    per_block = case.block_size * spec.num_kv_heads * spec.head_dim
+    num_blocks = PAST_INT32 // per_block + pages.num_blocks
+    shift = num_blocks - pages.num_blocks
+    pools = []
+    for values in (needle.keys, needle.values):
+        if getattr(under_test.kernel, "pool_order", "NHD") == "HND":
+            shape = (num_blocks, spec.num_kv_heads, case.block_size, spec.head_dim)
+            view = torch.empty(shape, dtype=getattr(torch, case.dtype)).transpose(1, 2)
+        else:
+            shape = (num_blocks, case.block_size, spec.num_kv_heads, spec.head_dim)
+            view = torch.empty(shape, dtype=getattr(torch, case.dtype))
+        view[shift:].copy_(values.view(pages.num_blocks, case.block_size, *values.shape[1:]))
+        pools.append(view)
+    tables = tuple(tuple(block + shift for block in table) for table in pages.tables)
+    return replace(needle, pages=replace(pages, num_blocks=num_blocks, tables=tables)), KVPools(*pools)
+
+
+@pytest.mark.law("F3")
+@pytest.mark.parametrize("case", by_tier((Case(decode(17)), Case(prefill(17))), (Case(decode(17), head_dim=256),)))
+def test_blocks_past_32_bit_offsets_are_found(kernel: KernelUnderTest, case: Case, seed: int) -> None:
+    require(kernel, case)
+    generator = torch.Generator().manual_seed(seed)
+    needle = bury(lay_out(case, generator), case.spec, generator)
+    moved, pools = in_the_highest_blocks(kernel, needle, case)
+    out, _ = attend(kernel, case.spec, moved.pages, needle.query, pools, step_tensors(moved.pages, kernel.device))
+    judge_needle(needle, case.spec, out)
+
+
+@pytest.mark.law("G12")
+@pytest.mark.parametrize("block_size", [1, 2, 3, 8, 32, 64, 128, 256, 544])
+@pytest.mark.parametrize("case", by_tier((Case(MIXED),), (Case(CHUNKED, dtype="float32"), Case(prefill(65)))))
+def test_the_same_tokens_in_other_blocks_give_the_same_answer(
+    kernel: KernelUnderTest, case: Case, block_size: int, seed: int, report_ratio: Callable[[float], None]
+) -> None:
+    repaged = replace(case, block_size=block_size)
+    require(kernel, repaged)
+    generator = torch.Generator().manual_seed(seed)
+    again = in_other_blocks(draw(case, generator), lay_out(repaged, generator), repaged)
+    pools = place(kernel, again.spec, again.pages, again.keys, again.values)
+    judge(again, kernel, attend(kernel, again.spec, again.pages, again.query, pools), report_ratio)
+
+
+def in_other_blocks(drawn: Drawn, pages: Pages, case: Case) -> Drawn:
+    """The same sequences on ``pages`` of another block size."""
+    keys, values = (
+        torch.zeros(pages.num_slots, *part.shape[1:], dtype=part.dtype) for part in (drawn.keys, drawn.values)
+    )
+    for row in range(len(pages.tables)):
+        old, new = drawn.pages.slots(row), pages.slots(row)
+        keys[new], values[new] = drawn.keys[old], drawn.values[old]
+    return Drawn(pages, case.spec, drawn.query, keys, values)
+
+
+def strided_pools(drawn: Drawn, kind: str, device: str) -> KVPools:
+    """Views that are not packed: K and V interleaved in one allocation, or blocks with padding between them."""
+    pages, spec = drawn.pages, drawn.spec
+    shape = (pages.num_blocks, pages.block_size, spec.num_kv_heads, spec.head_dim)
+    options = {"dtype": drawn.keys.dtype, "device": device}
+    if kind == "interleaved":
+        both = torch.full((shape[0], 2, *shape[1:]), torch.nan, **options)
+        key, value = both[:, 0], both[:, 1]
+    else:
+        padded = (shape[0], shape[1] + 3, *shape[2:])
+        key, value = (torch.full(padded, torch.nan, **options)[:, : shape[1]] for _ in range(2))
+    key.copy_(drawn.keys.view(shape))
+    value.copy_(drawn.values.view(shape))
+    return KVPools(key, value)
+
+
+@pytest.mark.law("G15")
+@pytest.mark.parametrize("kind", ["interleaved", "padded blocks"])
+@pytest.mark.parametrize(
+    "case", by_tier((Case(MIXED), Case(decode(17), num_kv_heads=2)), (Case(CHUNKED, block_size=3),))
+)
+def test_strided_pools_give_the_same_bits_or_are_rejected(
+    kernel: KernelUnderTest, case: Case, kind: str, seed: int
+) -> None:
+    require(kernel, case, "run_bitwise")
+    drawn = draw(case, torch.Generator().manual_seed(seed))
+    packed = place(kernel, drawn.spec, drawn.pages, drawn.keys, drawn.values)
+    pools = strided_pools(drawn, kind, kernel.device)
+    out, _ = attend(kernel, drawn.spec, drawn.pages, drawn.query, packed)
+    try:
+        strided, _ = attend(kernel, drawn.spec, drawn.pages, drawn.query, pools)
+    except (ValueError, NotImplementedError):
+        return  # rejected, and loudly
+    if not torch.equal(out, strided):
+        raise LawBroken(f"{kind} pools hold the same keys and values and give another output")
+
+
+@pytest.mark.law("G15")
+@pytest.mark.parametrize(
+    "case", by_tier((Case(MIXED), Case(decode(17), num_kv_heads=2)), (Case(CHUNKED, block_size=3),))
+)
+def test_strided_queries_and_tables_give_the_same_bits_or_are_rejected(
+    kernel: KernelUnderTest, case: Case, seed: int
+) -> None:
+    require(kernel, case, "run_bitwise")
+    drawn = draw(case, torch.Generator().manual_seed(seed))
+    pools = place(kernel, drawn.spec, drawn.pages, drawn.keys, drawn.values)
+    batch = step_tensors(drawn.pages, kernel.device)
+    out, _ = attend(kernel, drawn.spec, drawn.pages, drawn.query, pools, batch)
+    fused = torch.full((drawn.query.shape[0], drawn.spec.num_q_heads + 2, drawn.spec.head_dim), torch.nan)
+    fused = fused.to(kernel.device, drawn.query.dtype)
+    fused[:, :-2] = drawn.query
+    wide = torch.full((batch.num_seqs, batch.block_tables.shape[1] + 5), -1, dtype=torch.int32, device=kernel.device)
+    wide[:, :-5] = batch.block_tables
+    try:
+        launch = kernel.kernel.plan(drawn.spec, replace(batch, block_tables=wide[:, :-5]))
+        strided = launch(fused[:, :-2], pools)
+    except (ValueError, NotImplementedError):
+        return  # rejected, and loudly
+    if not torch.equal(out, strided):
+        raise LawBroken("a query sliced out of a fused projection, or a table out of a wider one, changes the output")

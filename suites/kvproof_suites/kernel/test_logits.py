@@ -1,0 +1,37 @@
+"""G7: softmax is shift invariant, so that logits of any size give an answer; no finite sentinel is visible."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from kvproof_suites.conftest import KernelUnderTest
+from kvproof_suites.kernel.attend import attend, place, require
+from kvproof_suites.kernel.cases import CHUNKED, MIXED, Case, by_tier, decode
+from kvproof_suites.kernel.drawn import draw, judge
+
+SHIFTS = (-6e4, -1e3, 1e4)
+"""Added to every logit: below the sentinels -1e4 and -5e4 that kernels have been seen to use, and far above."""
+
+
+@pytest.mark.law("G7")
+@pytest.mark.parametrize("shift", SHIFTS)
+@pytest.mark.parametrize(
+    "case",
+    by_tier(
+        tuple(Case(seqs, dtype=dtype) for seqs in (MIXED,) for dtype in ("float16", "float32")),
+        (Case(CHUNKED, dtype="bfloat16"), Case(decode(15, 16, 17, 129)), Case(MIXED, head_dim=128)),
+    ),
+)
+def test_a_constant_added_to_every_logit_changes_nothing(
+    kernel: KernelUnderTest, case: Case, shift: float, seed: int, report_ratio: Callable[[float], None]
+) -> None:
+    require(kernel, case)
+    drawn = draw(case, torch.Generator().manual_seed(seed))
+    # One channel is the same in every key, so that it adds the same to every score of a query.
+    drawn.keys[..., 0] = 8
+    drawn.query[..., 0] = shift / (8 * drawn.spec.scale_value)
+    pools = place(kernel, drawn.spec, drawn.pages, drawn.keys, drawn.values)
+    judge(drawn, kernel, attend(kernel, drawn.spec, drawn.pages, drawn.query, pools), report_ratio)
