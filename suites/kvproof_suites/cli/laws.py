@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import difflib
 import re
+from collections import defaultdict
+from functools import cache
+from pathlib import Path
 
 import click
 
+import kvproof_suites
 from kvproof_suites.cli.terminal import show_json, show_table
-from kvproof_suites.laws import LAWS, Law
+from kvproof_suites.laws import LAWS, NOT_LAWS, Law
 
 FAMILIES = {
     "A": "Allocator",
@@ -20,6 +25,7 @@ FAMILIES = {
     "F": "Cache writes",
     "G": "Attention kernels",
     "Q": "Quantised KV",
+    "H": "The suite itself",
 }
 
 PUBLIC_REPORT = re.compile(r"([\w.-]+/[\w.-]+)#(\d+)")
@@ -59,15 +65,28 @@ def find(name: str) -> Law:
 
 
 def explain(law: Law) -> str:
-    lines = [
-        f"{law.id} {law.title}",
-        "",
-        f"  {law.sentence}",
-        "",
-        f"  prevents  {law.why}",
-        f"  origin    {law.origin}",
-    ]
-    return "\n".join([*lines, f"  needs     {law.needs}"] if law.needs else lines)
+    told = {
+        "prevents": law.why,
+        "origin": law.origin,
+        "needs": law.needs,
+        "not here": law.here,
+        "tests": ", ".join(modules_by_law()[law.id]),
+    }
+    lines = [f"  {name:<9} {text}" for name, text in told.items() if text]
+    return "\n".join([f"{law.id} {law.title}", "", f"  {law.sentence}", "", *lines])
+
+
+@cache
+def modules_by_law() -> dict[str, list[str]]:
+    """Law to the test modules of this package whose ``pytest.mark.law`` names it."""
+    root, found = Path(kvproof_suites.__file__).parent, defaultdict(set)
+    for path in root.rglob("test_*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "law":
+                for argument in node.args:
+                    if isinstance(argument, ast.Constant):
+                        found[argument.value].add(path.relative_to(root).as_posix())
+    return {law.id: sorted(found[law.id]) or [law.tests] for law in LAWS.values()}
 
 
 def as_markdown(laws: list[Law]) -> str:
@@ -79,14 +98,18 @@ def as_markdown(laws: list[Law]) -> str:
             head = [
                 f"### {letter}. {family}",
                 "",
-                "| law | says | prevents | origin | needs |",
-                "|---|---|---|---|---|",
+                "| law | says | prevents | origin | needs | tests |",
+                "|---|---|---|---|---|---|",
             ]
             sections.append("\n".join(head + [markdown_row(law) for law in members]))
+    if laws == list(LAWS.values()):
+        rows = "\n".join(f"- **{name}** {why}." for name, why in NOT_LAWS.items())
+        sections.append(f"### Not laws: what the contract does not show\n\n{rows}")
     return "\n\n".join(sections)
 
 
 def markdown_row(law: Law) -> str:
     origin = PUBLIC_REPORT.sub(r"[\1#\2](https://github.com/\1/issues/\2)", law.origin)
-    cells = (f"**{law.id}** {law.title}", law.sentence, law.why, origin, law.needs)
+    needs = "; ".join(filter(None, [law.needs, f"not run without a GPU: {law.here}" if law.here else ""]))
+    cells = (f"**{law.id}** {law.title}", law.sentence, law.why, origin, needs, ", ".join(modules_by_law()[law.id]))
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

@@ -32,8 +32,8 @@ class Kernel:
 
 
 def _attend(query, key_pool, value_pool, batch, scale):
-    """query [num_tokens, num_q_heads, head_dim], pools [num_blocks, block_size, num_kv_heads, head_dim]."""
-    out = torch.empty_like(query)
+    """query [num_tokens, num_q_heads, head_dim], pools [num_blocks, block_size, num_kv_heads, head_dim | value_dim]."""
+    out = query.new_empty(*query.shape[:2], value_pool.shape[-1])
     block_size = key_pool.shape[1]
     for seq, context_len in enumerate(batch.context_lens.tolist()):
         first, last = batch.query_start[seq : seq + 2].tolist()
