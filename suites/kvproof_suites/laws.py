@@ -20,6 +20,10 @@ class Law:
     """A public report or text in which that failure is seen, or where the construction comes from."""
     needs: str = ""
     """The capability without which it is refused."""
+    tests: str = ""
+    """Where it is tested, for a law of the suite itself; the other laws are found by the marks of their tests."""
+    here: str = ""
+    """Why it can't be observed on a machine without a GPU; it is then reported as not run here, never as passed."""
 
 
 LAWS: dict[str, Law] = {
@@ -161,6 +165,13 @@ LAWS: dict[str, Law] = {
             "A batch that is not launched, or a wrong stride, leaves what the buffer held before.",
             "flashinfer-ai/flashinfer#177",
             needs="out",
+        ),
+        Law(
+            "G9",
+            "splits and partitions",
+            "Wherever a kernel cuts a context into tiles and partitions, every token counts once.",
+            "The combination of partial results takes a fixed layout for a ragged one, or loses an empty part.",
+            "Dao-AILab/flash-attention#1217",
         ),
         Law(
             "G12",
@@ -338,11 +349,53 @@ LAWS: dict[str, Law] = {
             "vllm-project/vllm#45357",
         ),
         Law(
+            "E3",
+            "graph replay",
+            "A replayed graph gives what an eager launch on the new contents gives.",
+            "A plan that is not refreshed replays with the lengths and tables of the step that was captured.",
+            "alibaba/rtp-llm#378",
+            needs="graph, out",
+            here="there is no graph to capture without a CUDA device",
+        ),
+        Law(
+            "E4",
+            "staging lifetime",
+            "A step that waits on the device is not reached by the preparation of the next.",
+            "One pinned buffer is reused before its copy has run.",
+            "vllm-project/vllm#32799",
+            here="there is no stream to be early or late on without a CUDA device",
+        ),
+        Law(
             "E5",
             "violations are loud",
             "Unknown ids, duplicate ids and impossible numbers are errors, never silent.",
             "An id admitted twice loses the blocks of the first.",
             "peers differ: silent no-op, silent reuse, assertion",
         ),
+        Law(
+            "H1",
+            "an independent oracle",
+            "The oracle follows from definitions on logical sequences, and shares no code with what it judges.",
+            "A reference built by the same helper as the kernel is wrong in the same way.",
+            "ROCm/rocm-libraries#10625",
+            tests="suites/selftest/packaging/test_floors.py",
+        ),
+        Law(
+            "H2",
+            "a comparator that can tell",
+            "The data and the bound of every budget case reject zeros, the mean of V, a shift by one slot, a dropped "
+            "key, a foreign block and random output.",
+            "A tolerance wide enough for the kernel's bugs passes them.",
+            "Xilinx/mlir-air#1427",
+            tests="suites/selftest/test_controls.py",
+        ),
     )
 }
+
+NOT_LAWS: dict[str, str] = {
+    "G16": "that all configurations of one kernel agree: the contract shows one launch a plan; a method that lists a "
+    "kernel's variants would be needed. Every implementation is held to the oracle by itself",
+    "Q2": "that scales travel with their block: needs scales a slot in `KVPools.key_scale`, which no kernel has yet",
+    "Q3": "that calibration sees only real data: the contract hands scales over, and never asks for them",
+}
+"""Properties of the catalogue that the contract does not show, and what would be needed."""

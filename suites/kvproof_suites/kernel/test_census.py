@@ -11,12 +11,29 @@ from kvproof_suites.kernel.attend import attend, place, require
 from kvproof_suites.kernel.cases import Case, by_tier, decode
 from kvproof_suites.kernel.pages import lay_out
 
+SPLITS = (
+    Case(decode(127, 128, 129)),
+    Case(decode(511, 512, 513), dtype="float32"),
+    Case(((513, 3), (129, 1), (1, 1)), block_size=32),
+)
+"""Both sides of the lengths at which kernels cut a context in tiles and partitions, long and short in one batch."""
+
 LONG = (Case(decode(1025, 1023)), Case(((1000, 70),)), Case(decode(4097), dtype="float32"))
 
 
 @pytest.mark.law("G19")
 @pytest.mark.parametrize("case", [*by_tier(), *by_tier((), LONG)])
 def test_every_visible_token_counts_once(kernel: KernelUnderTest, case: Case, seed: int) -> None:
+    count(kernel, case, seed)
+
+
+@pytest.mark.law("G9")
+@pytest.mark.parametrize("case", by_tier(SPLITS, (Case(decode(1023, 1024, 1025, 2049)), Case(decode(640, 65, 1)))))
+def test_every_token_counts_once_wherever_a_context_is_cut(kernel: KernelUnderTest, case: Case, seed: int) -> None:
+    count(kernel, case, seed)
+
+
+def count(kernel: KernelUnderTest, case: Case, seed: int) -> None:
     require(kernel, case)
     generator = torch.Generator().manual_seed(seed)
     counted = census.take(lay_out(case, generator), case.spec, generator)
