@@ -11,9 +11,11 @@ from kvproof_impls.contract import AttentionSpec
 from kvproof_suites.conftest import KernelUnderTest
 from kvproof_suites.kernel.attend import Output, arithmetic
 from kvproof_suites.kernel.cases import Case
+from kvproof_suites.kernel.clusters import clusters
 from kvproof_suites.kernel.oracle import Attended, attend_dense
 from kvproof_suites.kernel.pages import Pages, lay_out, locate
-from kvproof_suites.outcome import LawBroken
+from kvproof_suites.outcome import LawBroken, SuiteDefect
+from kvproof_suites.repro.evidence import worst
 
 KINDS: dict[str, float] = {"flat": 0.1, "normal": 1.0, "peaked": 4.0}
 """What the query is multiplied by: nearly equal weights, ordinary ones, a few that outweigh the rest."""
@@ -65,10 +67,14 @@ def judge(drawn: Drawn, under_test: KernelUnderTest, output: Output, keep_ratio:
     if lse is not None:
         parts.append(("lse", lse, torch.cat([a.lse for a in wanted]), torch.cat([a.lse_bound for a in wanted])))
     for name, got, want, bound in parts:
+        if want.isnan().any():
+            raise SuiteDefect(f"the oracle has no {name} for this case: its inputs are not finite")
         ratio = error_to_bound(got.double().cpu(), want, bound)
         keep_ratio(float(ratio.max()) if ratio.numel() else 0.0)
         if (ratio > 1).any():
-            raise LawBroken(explain(drawn, name, got.double().cpu(), want, bound, ratio))
+            told = explain(drawn, name, got.double().cpu(), want, bound, ratio)
+            where = clusters(drawn.pages, (ratio > 1).flatten(2).any(2) if ratio.dim() > 2 else ratio > 1)
+            raise LawBroken(f"{told}\n{where}", worst(name, got, want, bound))
 
 
 def error_to_bound(got: torch.Tensor, want: torch.Tensor, bound: torch.Tensor) -> torch.Tensor:

@@ -31,7 +31,7 @@ def test_a_constant_added_to_every_logit_changes_nothing(
     require(kernel, case)
     drawn = draw(case, torch.Generator().manual_seed(seed))
     # One channel is the same in every key, so that it adds the same to every score of a query.
-    drawn.keys[..., 0] = 8
-    drawn.query[..., 0] = shift / (8 * drawn.spec.scale_value)
+    drawn.keys[..., 0] = 16
+    drawn.query[..., 0] = shift / (16 * drawn.spec.scale_value)
     pools = place(kernel, drawn.spec, drawn.pages, drawn.keys, drawn.values)
     judge(drawn, kernel, attend(kernel, drawn.spec, drawn.pages, drawn.query, pools), report_ratio)
