@@ -43,7 +43,7 @@ gpu: $(INSTALLED)
 
 # Compiling every module of every package would take half the time of the installation, and few of them are imported.
 $(INSTALLED): pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 	|| { echo "kvproof needs Python 3.11 or newer, and $(PYTHON) is not; name one: make PYTHON=python3.12"; exit 1; }
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --no-compile -e '.[dev]' -c constraints.txt
