@@ -35,6 +35,10 @@ class BlockAllocator(Protocol):
     Capabilities, present or absent: ``fork``, ``commit``, ``reserve``, ``truncate``, ``swap_out`` and ``swap_in``,
     ``cached_prefix``, ``reset_prefix_cache``, ``append_step``, ``window``. One that reserves the longest length
     for every sequence says so with ``reserves_max_length = True``; its tables are as long as the reservation.
+
+    ``append_step(seqs, tokens)`` takes one token a row and gives a PagedBatch, its ``copies`` to be made before the
+    step writes. ``swap_out(seq)`` gives (device, host) copies, ``swap_in(seq)`` (host, device) ones, host ids in
+    ``range(num_host_blocks)``; in between ``seq`` has no table and knows only ``swap_in`` and ``free``.
     """
 
     num_blocks: int
@@ -141,6 +145,8 @@ class PagedBatch:
     query_lens_host: tuple[int, ...]
     common_prefix_blocks: int = 0
     """Leading blocks that all sequences of the batch share."""
+    copies: Copies = ()
+    """Blocks to copy before this step's write; ``append_step`` fills it."""
 
     @property
     def num_seqs(self) -> int:

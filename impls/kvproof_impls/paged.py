@@ -1,58 +1,38 @@
-"""Our block allocator: reference counts, lazy copy-on-write and a prefix cache, in plain Python.
+"""Our block allocator: reference counts, lazy copy-on-write, a prefix cache and swapping, in plain Python.
 
-The design is that of PagedAttention (Kwon et al., SOSP 2023, sections 4.2 to 4.4). What is called often is kept short:
+The design is that of PagedAttention (Kwon et al., SOSP 2023, sections 4.2 to 4.5). What is called often is kept short:
 a token that fits in slots its sequence owns alone costs one dictionary look-up, a comparison and a list append.
-
-Prefix cache: a published block is found by its *name*, the pair (node of its parent, its tokens); the node is a serial
-number of the parent's content, and the root is the key (adapter, salt). The dictionary's hash of that pair is the usual
-chained hash, and its comparison of the pair compares the tokens, so that a collision costs time and never content.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Hashable, Iterable, Sequence
-from typing import Any
+from collections.abc import Hashable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from kvproof_impls.paged_pool import BlockPool, SequenceState
+
+if TYPE_CHECKING:
+    from kvproof_impls.contract import PagedBatch
 
 Copies = Sequence[tuple[int, int]]
 
 
-class _Sequence:
-    """A live sequence."""
-
-    __slots__ = ("nodes", "publishes", "room", "root", "table", "tokens")
-
-    def __init__(self, tokens: list[int], table: list[int], nodes: list[int], root: Hashable) -> None:
-        self.tokens = tokens
-        self.table = table
-        self.nodes = nodes  # one a complete block that is known to the cache
-        self.root = root
-        self.publishes = True
-        self.room = 0  # slots past the last token that can be written without looking at their block
-
-
-class PagedAllocator:
+class PagedAllocator(BlockPool):
     """Blocks on demand, shared by reference count, copied when a shared one is about to be written.
 
-    Free blocks without content are handed out first, last freed first; then cached ones, least recently used first.
-    The blocks of a freed sequence age from its end, so that no block outlives its cached parent.
+    The blocks of a freed sequence age from its end, so that no block outlives its cached parent. ``num_host_blocks``,
+    by default as many as the pool has, take what is swapped out; host blocks are not shared.
 
     Raises:
         ValueError: ``num_blocks`` or ``block_size`` below 1.
     """
 
-    def __init__(self, num_blocks: int, block_size: int) -> None:
-        if num_blocks < 1 or block_size < 1:
-            raise ValueError(f"num_blocks ({num_blocks}) and block_size ({block_size}) must be at least 1")
-        self.num_blocks = self.pool_blocks = num_blocks
-        self.block_size = block_size
-        self._sequences: dict[Hashable, _Sequence] = {}
-        self._references = [0] * num_blocks
-        self._blank = list(range(num_blocks - 1, -1, -1))  # free, nothing worth keeping
-        self._evictable: OrderedDict[int, None] = OrderedDict()  # free, still findable; oldest first
-        self._cached: dict[Hashable, int] = {}  # name -> block
-        self._labels: dict[int, tuple[Hashable, int]] = {}  # block -> its name, its node
-        self._last_node = 0
+    def __init__(self, num_blocks: int, block_size: int, num_host_blocks: int | None = None) -> None:
+        super().__init__(num_blocks, block_size)
+        self.num_host_blocks = num_blocks if num_host_blocks is None else num_host_blocks
+        self._sequences: dict[Hashable, SequenceState] = {}
+        self._swapped: dict[Hashable, SequenceState] = {}
+        self._free_host_blocks = list(range(self.num_host_blocks - 1, -1, -1))
 
     def allocate(self, seq: Hashable, tokens: Sequence[int], key: tuple[Hashable, ...] = ()) -> int:
         """Admit ``seq``; return how many leading tokens were found cached, at most ``len(tokens) - 1``.
@@ -61,8 +41,7 @@ class PagedAllocator:
             KeyError: ``seq`` is live already.
             MemoryError: too few free blocks.
         """
-        if seq in self._sequences:
-            raise KeyError(f"{seq!r} is allocated already")
+        self._refuse_known(seq)
         tokens = _plain(tokens)
         hits, nodes = self._find(tokens, (key,))
         num_fresh = self._blocks_for(len(tokens)) - len(hits)
@@ -72,7 +51,7 @@ class PagedAllocator:
                 del self._evictable[block]
             self._references[block] += 1
         table = hits + [self._take() for _ in range(num_fresh)]
-        self._sequences[seq] = state = _Sequence(list(tokens), table, nodes, (key,))
+        self._sequences[seq] = state = SequenceState(list(tokens), table, nodes, (key,))
         state.room = len(table) * self.block_size - len(tokens)
         return len(hits) * self.block_size
 
@@ -92,6 +71,30 @@ class PagedAllocator:
         state.tokens += tokens
         return copies
 
+    def append_step(self, seqs: Sequence[Hashable], tokens: Sequence[int]) -> PagedBatch:
+        """Append ``tokens[i]`` to ``seqs[i]`` for a whole decode batch, or for none of it; ``copies`` of the batch are
+        to be made before its slots are written.
+
+        Raises:
+            KeyError: a sequence is unknown, or comes twice.
+            ValueError: not one token a sequence.
+            MemoryError: too few free blocks for all rows; the text names the rows that need one.
+        """
+        from kvproof_impls import paged_step  # here, so that an allocator alone does not import torch
+
+        paged_step.refuse_bad_rows(seqs, tokens)
+        states = [self._sequences[seq] for seq in seqs]
+        crowded = [state for state in states if not state.room]
+        self._require_for_step(seqs, states, paged_step.num_copies(self._written_tails(crowded), self._references))
+        copies: list[tuple[int, int]] = []
+        for state in crowded:
+            copies += self._make_room(state, 1)
+        for state, token in zip(states, _plain(tokens), strict=True):
+            state.room -= 1
+            state.tokens.append(token)
+        lengths = [len(state.tokens) for state in states]
+        return paged_step.step_tensors([state.table for state in states], lengths, self.block_size, copies)
+
     def reserve(self, seq: Hashable, num_tokens: int) -> Copies:
         """Make room for ``num_tokens`` more without adding any; ``truncate`` gives it back.
 
@@ -106,8 +109,11 @@ class PagedAllocator:
         return () if num_tokens <= state.room else self._make_room(state, num_tokens)
 
     def free(self, seq: Hashable) -> None:
-        """Give back what ``seq`` alone owns. Raises KeyError when it is unknown."""
-        self._release(self._sequences.pop(seq).table)
+        """Give back what ``seq`` alone owns, on the host too. Raises KeyError when it is unknown."""
+        if seq in self._swapped:
+            self._free_host_blocks += self._swapped.pop(seq).host_blocks
+        else:
+            self._release(self._sequences.pop(seq).table)
 
     def fork(self, parent: Hashable, child: Hashable) -> Copies:
         """Let ``child`` share every block of ``parent``; copies nothing until one of them writes.
@@ -116,12 +122,11 @@ class PagedAllocator:
             KeyError: ``parent`` is unknown, or ``child`` is live already.
         """
         state = self._sequences[parent]
-        if child in self._sequences:
-            raise KeyError(f"{child!r} is allocated already")
+        self._refuse_known(child)
         table = state.table[: self._blocks_for(len(state.tokens))]
         for block in table:
             self._references[block] += 1
-        self._sequences[child] = twin = _Sequence(state.tokens.copy(), table, state.nodes.copy(), state.root)
+        self._sequences[child] = twin = SequenceState(state.tokens.copy(), table, state.nodes.copy(), state.root)
         twin.publishes = state.publishes
         state.room = 0  # the last block is shared now: the next append has to look
         return ()
@@ -140,6 +145,41 @@ class PagedAllocator:
         self._release(state.table[num_kept:])
         del state.table[num_kept:], state.tokens[num_tokens:], state.nodes[num_tokens // self.block_size :]
         state.room = 0  # the last block may be shared or findable: the next append has to look
+
+    def swap_out(self, seq: Hashable) -> Copies:
+        """Move ``seq`` to the host; return (device block, host block) pairs to copy before anything else is written.
+
+        Raises:
+            KeyError: ``seq`` is unknown or swapped out already.
+            MemoryError: too few free host blocks.
+        """
+        state = self._sequences[seq]
+        num_needed, free = self._blocks_for(len(state.tokens)), self._free_host_blocks
+        if num_needed > len(free):
+            raise MemoryError(f"{num_needed} host blocks needed, {len(free)} of {self.num_host_blocks} free")
+        state.host_blocks = [free.pop() for _ in range(num_needed)]
+        copies = list(zip(state.table, state.host_blocks, strict=False))  # look-ahead past the last token stays behind
+        self._release(state.table)
+        state.table, state.nodes, state.room = [], [], 0
+        self._swapped[seq] = self._sequences.pop(seq)
+        return copies
+
+    def swap_in(self, seq: Hashable) -> Copies:
+        """Bring ``seq`` back; return (host block, device block) pairs to copy before anything else is written.
+
+        Raises:
+            KeyError: ``seq`` is not swapped out.
+            MemoryError: too few free blocks; ``seq`` stays on the host.
+        """
+        state = self._swapped[seq]
+        self._require(len(state.host_blocks))
+        state.table = [self._take() for _ in state.host_blocks]
+        copies = list(zip(state.host_blocks, state.table, strict=True))
+        self._free_host_blocks += state.host_blocks
+        state.host_blocks = []
+        state.room = len(state.table) * self.block_size - len(state.tokens)
+        self._sequences[seq] = self._swapped.pop(seq)
+        return copies
 
     def commit(self, seq: Hashable) -> None:
         """All tokens of ``seq`` are written: publish its complete blocks. Raises KeyError when it is unknown."""
@@ -161,31 +201,32 @@ class PagedAllocator:
         self._blank.extend(self._evictable)
         for container in (self._evictable, self._cached, self._labels):
             container.clear()
-        for state in self._sequences.values():
+        for state in (*self._sequences.values(), *self._swapped.values()):
             state.publishes = False
 
     def block_table(self, seq: Hashable) -> Sequence[int]:
         """Physical block of each logical block. Raises KeyError when ``seq`` is unknown."""
         return self._sequences[seq].table
 
-    def num_free_blocks(self) -> int:
-        """Blocks that could be handed out now, cached ones included."""
-        return len(self._blank) + len(self._evictable)
+    def _refuse_known(self, seq: Hashable) -> None:
+        if seq in self._sequences or seq in self._swapped:
+            raise KeyError(f"{seq!r} is allocated already")
 
-    def can_allocate(self, num_tokens: int) -> bool:
-        """Whether a new sequence of ``num_tokens`` fits when nothing of it is cached. Raises ValueError below 0."""
-        if num_tokens < 0:
-            raise ValueError(f"can't allocate {num_tokens} tokens")
-        return self._blocks_for(num_tokens) <= self.num_free_blocks()
+    def _written_tails(self, states: list[SequenceState]) -> list[int]:
+        """The partly filled blocks that the next token of each of ``states`` goes into."""
+        places = [(state.table, *divmod(len(state.tokens), self.block_size)) for state in states]
+        return [table[last] for table, last, offset in places if offset]
 
-    def _blocks_for(self, num_tokens: int) -> int:
-        return -(-num_tokens // self.block_size)
+    def _require_for_step(self, seqs: Sequence[Hashable], states: list[SequenceState], num_copies: int) -> None:
+        size = self.block_size
+        growing = [seq for seq, state in zip(seqs, states, strict=True) if len(state.tokens) == len(state.table) * size]
+        if len(growing) + num_copies > self.num_free_blocks():
+            raise MemoryError(
+                f"the step needs {len(growing)} blocks for {growing} and {num_copies} copies of shared last blocks, "
+                f"{self.num_free_blocks()} of {self.num_blocks} free; no row was appended"
+            )
 
-    def _require(self, num_needed: int) -> None:
-        if num_needed > self.num_free_blocks():
-            raise MemoryError(f"{num_needed} blocks needed, {self.num_free_blocks()} of {self.num_blocks} free")
-
-    def _make_room(self, state: _Sequence, num_new: int) -> Copies:
+    def _make_room(self, state: SequenceState, num_new: int) -> Copies:
         length, table = len(state.tokens), state.table
         last, offset = divmod(length, self.block_size)
         copies_tail = offset > 0 and self._references[table[last]] > 1
@@ -201,55 +242,6 @@ class PagedAllocator:
         table.extend([self._take() for _ in range(num_fresh)])
         state.room = len(table) * self.block_size - length
         return copies
-
-    def _take(self) -> int:
-        if self._blank:
-            block = self._blank.pop()
-        else:
-            block, _ = self._evictable.popitem(last=False)
-            self._unpublish(block)
-        self._references[block] = 1
-        return block
-
-    def _release(self, blocks: list[int]) -> None:
-        for block in reversed(blocks):
-            self._references[block] -= 1
-            if self._references[block] == 0:
-                if block in self._labels:
-                    self._evictable[block] = None
-                else:
-                    self._blank.append(block)
-
-    def _name(self, parent: Hashable, tokens: Iterable[int]) -> Hashable:
-        return parent, tuple(tokens)
-
-    def _find(self, tokens: Sequence[int], root: Hashable) -> tuple[list[int], list[int]]:
-        """Cached blocks of the longest prefix that leaves a token to compute, and their nodes."""
-        size, parent = self.block_size, root
-        hits: list[int] = []
-        nodes: list[int] = []
-        for start in range(0, (len(tokens) - 1) // size * size, size):
-            block = self._cached.get(self._name(parent, tokens[start : start + size]))
-            if block is None:
-                break
-            parent = self._labels[block][1]
-            hits.append(block)
-            nodes.append(parent)
-        return hits, nodes
-
-    def _publish(self, name: Hashable, block: int) -> int:
-        """The node of ``name``; ``block`` becomes findable unless another block with its content already is."""
-        if name in self._cached:
-            return self._labels[self._cached[name]][1]
-        self._unpublish(block)  # it may bear a name below a parent that was evicted since
-        self._last_node += 1
-        self._cached[name] = block
-        self._labels[block] = (name, self._last_node)
-        return self._last_node
-
-    def _unpublish(self, block: int) -> None:
-        if block in self._labels:
-            del self._cached[self._labels.pop(block)[0]]
 
 
 def _plain(tokens: Any) -> list[int]:

@@ -63,7 +63,8 @@ LAWS: dict[str, Law] = {
         Law(
             "E2",
             "padding is inert",
-            "Table entries past a sequence's last block may hold anything: -1, no valid id, a poisoned block.",
+            "Table entries past a sequence's last block may hold anything: -1, no valid id, a poisoned block; and a "
+            "step shows nothing of the steps before it.",
             "Engines reuse tables; an entry read before it is masked faults, or leads to a stranger's block.",
             "GeeeekExplorer/nano-vllm#258",
         ),
@@ -318,6 +319,14 @@ LAWS: dict[str, Law] = {
             needs="reset_prefix_cache",
         ),
         Law(
+            "B10",
+            "sharing is identity",
+            "The blocks that a step says all rows share are the same physical blocks in every row.",
+            "A cascade reads the common prefix once for all rows; one guessed from reference counts is a stranger's.",
+            "ours",
+            needs="append_step",
+        ),
+        Law(
             "C1",
             "copy-on-write isolation",
             "After a fork no branch changes a slot that another branch can read.",
@@ -332,6 +341,15 @@ LAWS: dict[str, Law] = {
             "A kernel makes copies in parallel; two that are right in one order only leave either block torn.",
             "ggml-org/llama.cpp#14189",
             needs="fork",
+        ),
+        Law(
+            "D1",
+            "preemption is invisible",
+            "A sequence that was swapped out or computed anew, at any token and any number of times, reads its own "
+            "history.",
+            "The partial last block is left behind, or blocks come back in another order.",
+            "sgl-project/sglang-jax#1010",
+            needs="swap_out, swap_in; preemption by computing anew needs nothing",
         ),
         Law(
             "D4",
@@ -364,6 +382,15 @@ LAWS: dict[str, Law] = {
             "One pinned buffer is reused before its copy has run.",
             "vllm-project/vllm#32799",
             here="there is no stream to be early or late on without a CUDA device",
+        ),
+        Law(
+            "E1",
+            "slot mapping is the definition",
+            "The slot of token t is table[t // B]·B + t % B for every row of a step; lengths and query starts agree "
+            "with it; a step gives what its rows' single appends would have given.",
+            "Slots counted on from the last one are right until a sequence's next block lies elsewhere.",
+            "huggingface/text-generation-inference#2711",
+            needs="append_step",
         ),
         Law(
             "E5",

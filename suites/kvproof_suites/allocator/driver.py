@@ -8,40 +8,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from kvproof_suites.allocator import invariants
+from kvproof_suites.allocator.demand import num_needed
+from kvproof_suites.allocator.live import Derailed, Live, spell
 from kvproof_suites.allocator.shadow import ShadowPool, Tag, tags_of
-from kvproof_suites.allocator.writes import Handed, check_hit, hand_out, land, make_copies
+from kvproof_suites.allocator.writes import check_hit, hand_out, land, make_copies
 from kvproof_suites.outcome import LawBroken
 
 NUM_KNOWN_PREFIXES = 8
-
-
-class Derailed(Exception):
-    """The allocator broke a law that this test isn't about, in a way after which nothing can be judged."""
-
-
-@dataclass
-class Live:
-    """What is true of a live sequence."""
-
-    key: tuple[Hashable, ...]
-    epoch: int
-    tags: list[Tag]
-    pending: dict[int, Handed] = field(default_factory=dict)
-    """Positions whose write has not landed; always the last ones."""
-    num_reserved: int = 0
-    """Tokens that the table must have room for, look-ahead included."""
-
-    @property
-    def prefix(self) -> tuple[int, ...]:
-        return self.tags[-1].prefix if self.tags else ()
-
-    @property
-    def num_covered(self) -> int:
-        return max(len(self.tags), self.num_reserved)
 
 
 class Driver:
@@ -53,7 +29,9 @@ class Driver:
         self.late = late
         self.block_size: int = allocator.block_size
         self.shadow = ShadowPool(allocator.pool_blocks, allocator.block_size)
+        self.host = ShadowPool(getattr(allocator, "num_host_blocks", 0), allocator.block_size)
         self.live: dict[Hashable, Live] = {}
+        self.swapped: dict[Hashable, Live] = {}
         self.tables: dict[Hashable, list[int]] = {}
         self.epoch = 0
         self.committed: set[Tag] = set()
@@ -73,29 +51,29 @@ class Driver:
         self._remember(key, tuple(tokens))
         check_hit(self, seq, cached)
         hand_out(self, seq, cached, held=(), in_prompt=True)
-        self._settle()
+        self.settle()
         return cached
 
     def append(self, seq: Hashable, tokens: Sequence[int]) -> list[tuple[int, int]]:
         land(self, seq)
         record, held = self.live[seq], self.tables[seq]
         length = len(record.tags)
-        fits = self._num_needed(seq, len(tokens)) <= self.num_free()
+        fits = num_needed(self, {seq: len(tokens)}) <= self.num_free()
         copies = self.operate("append", seq, list(tokens), certain=fits)
-        make_copies(self, seq, copies)
+        make_copies(self, [seq], copies)
         record.tags += tags_of(record.key, record.epoch, tokens, record.prefix)
         hand_out(self, seq, length, held)
-        self._settle()
+        self.settle()
         return list(copies)
 
     def reserve(self, seq: Hashable, num_tokens: int) -> list[tuple[int, int]]:
         land(self, seq)
         record = self.live[seq]
-        fits = self._num_needed(seq, num_tokens) <= self.num_free()
+        fits = num_needed(self, {seq: num_tokens}) <= self.num_free()
         copies = self.operate("reserve", seq, num_tokens, certain=fits)
-        make_copies(self, seq, copies)
+        make_copies(self, [seq], copies)
         record.num_reserved = max(record.num_reserved, len(record.tags) + num_tokens)
-        self._settle()
+        self.settle()
         return list(copies)
 
     def fork(self, parent: Hashable, child: Hashable) -> list[tuple[int, int]]:
@@ -103,8 +81,8 @@ class Driver:
         copies = self.operate("fork", parent, child, certain=self.num_free() > 0)
         record = self.live[parent]
         self.live[child] = Live(record.key, record.epoch, record.tags.copy())
-        make_copies(self, child, copies)
-        self._settle()
+        make_copies(self, [child], copies)
+        self.settle()
         return list(copies)
 
     def truncate(self, seq: Hashable, num_tokens: int) -> None:
@@ -121,26 +99,26 @@ class Driver:
         exact = after == (kept, num_free) or invariants.reserves_max_length(self)
         left = f"truncate({seq!r}, {num_tokens}) left the table {after[0]} and {after[1]} free blocks"
         self.require("D4", exact, f"{left}; a sequence that never grew further has {kept} and leaves {num_free}")
-        self._settle()
+        self.settle()
 
     def commit(self, seq: Hashable) -> None:
         land(self, seq)
         self.operate("commit", seq, certain=True)
         self.mark_committed(seq)
-        self._settle()
+        self.settle()
 
     def free(self, seq: Hashable) -> None:
         """Writes of ``seq`` that have not landed are dropped."""
-        self.live.pop(seq)
+        (self.live if seq in self.live else self.swapped).pop(seq)
         self.operate("free", seq, certain=True)
-        self._settle()
+        self.settle()
 
     def reset_prefix_cache(self) -> None:
         for seq in self.live:
             land(self, seq)
         self.operate("reset_prefix_cache", certain=True)
         self.epoch += 1
-        self._settle()
+        self.settle()
 
     def fresh_tokens(self, num_tokens: int) -> list[int]:
         """Tokens that no prompt has had before, so that nothing of them is cached."""
@@ -222,14 +200,7 @@ class Driver:
     def _table(self, seq: Hashable) -> list[int]:
         return [int(block) for block in self.ask("block_table", seq)]
 
-    def _num_needed(self, seq: Hashable, num_tokens: int) -> int:
-        """Blocks that ``num_tokens`` more tokens take: growth, and a copy of a partial last block that is shared."""
-        length, table = len(self.live[seq].tags), self.tables[seq]
-        last, offset = divmod(length, self.block_size)
-        shared = offset > 0 and sum(table[last] in other for other in self.tables.values()) > 1
-        return max(0, self.blocks_for(length + num_tokens) - len(table)) + (shared and num_tokens > 0)
-
-    def _settle(self) -> None:
+    def settle(self) -> None:
         self.refresh()
         for law in sorted(self.laws & set(invariants.INVARIANTS)):
             for check in invariants.INVARIANTS[law]:
@@ -241,7 +212,3 @@ class Driver:
         self.known[key, tokens] = None
         if len(self.known) > NUM_KNOWN_PREFIXES:
             del self.known[next(iter(self.known))]
-
-
-def spell(method: str, args: Iterable[Any]) -> str:
-    return f"{method}({', '.join(map(repr, args))})"

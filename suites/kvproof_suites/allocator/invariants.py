@@ -118,4 +118,5 @@ INVARIANTS: Mapping[str, tuple[Check, ...]] = {
     "B5": (found_is_held,),
     "B9": (found_is_recent,),
     "C1": (read_back,),
+    "D1": (read_back,),
 }

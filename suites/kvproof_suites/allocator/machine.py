@@ -12,7 +12,8 @@ from hypothesis import assume
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from kvproof_suites.allocator.driver import Derailed, Driver
+from kvproof_suites.allocator.driver import Driver
+from kvproof_suites.allocator.live import Derailed
 from kvproof_suites.allocator.programs import Program, Step, perform
 from kvproof_suites.outcome import LawBroken
 
@@ -77,7 +78,10 @@ class AllocatorMachine(RuleBasedStateMachine):
         return live[choice % len(live)]
 
     def new_id(self) -> str:
-        return next(name for name in map("s{}".format, range(MAX_LIVE + 1)) if name not in self.driver.live)
+        return next(name for name in map("s{}".format, range(MAX_LIVE + 1)) if name not in self.known_ids())
+
+    def known_ids(self) -> set[Hashable]:
+        return {*self.driver.live, *self.driver.swapped}
 
     def num_tokens(self, length: tuple[int, int]) -> int:
         return max(0, length[0] * self.driver.block_size + length[1])
@@ -87,14 +91,14 @@ class AllocatorMachine(RuleBasedStateMachine):
         self.driver = self.make_driver(num_blocks, block_size)
         self.steps: list[Step] = []
 
-    @precondition(lambda self: len(self.driver.live) < MAX_LIVE)
+    @precondition(lambda self: len(self.known_ids()) < MAX_LIVE)
     @rule(text=texts, length=st.sampled_from(LENGTHS), key=st.sampled_from(KEYS), commit=st.booleans())
     def allocate(self, text: int, length: tuple[int, int], key: tuple[str, ...], commit: bool) -> None:
         seq = self.new_id()
         if self.step("allocate", seq, spelled(text, self.num_tokens(length)), key):
             self.commit_if(commit, seq)
 
-    @precondition(lambda self: self.driver.known and len(self.driver.live) < MAX_LIVE)
+    @precondition(lambda self: self.driver.known and len(self.known_ids()) < MAX_LIVE)
     @rule(choice=picks, text=texts, more=st.sampled_from(CHUNKS))
     def send_again(self, choice: int, text: int, more: tuple[int, int]) -> None:
         known = list(self.driver.known)
@@ -114,13 +118,38 @@ class AllocatorMachine(RuleBasedStateMachine):
         self.step("free", self.pick(choice))
 
     @needs("fork")
-    @precondition(lambda self: len(self.driver.live) < MAX_LIVE)
+    @precondition(lambda self: len(self.known_ids()) < MAX_LIVE)
     @rule(choice=picks, writers=st.sampled_from(WRITERS), text=texts)
     def fork(self, choice: int, writers: tuple[str, ...], text: int) -> None:
         branches = {"parent": self.pick(choice), "child": self.new_id()}
         if self.step("fork", branches["parent"], branches["child"]):
             for writer in writers:
                 self.step("append", branches[writer], spelled(text, 1))
+
+    @needs("append_step")
+    @rule(choice=picks, num_rows=st.integers(1, MAX_LIVE), text=texts, backwards=st.booleans())
+    def append_step(self, choice: int, num_rows: int, text: int, backwards: bool) -> None:
+        live = list(self.driver.live)
+        start = choice % len(live)
+        seqs = [*live[start:], *live[:start]][:num_rows]
+        self.step("append_step", seqs[::-1] if backwards else seqs, spelled(text, len(seqs)))
+
+    @needs("swap_out")
+    @rule(choice=picks)
+    def swap_out(self, choice: int) -> None:
+        self.step("swap_out", self.pick(choice))
+
+    @precondition(lambda self: self.driver.swapped)
+    @rule(choice=picks)
+    def swap_in(self, choice: int) -> None:
+        swapped = list(self.driver.swapped)
+        self.step("swap_in", swapped[choice % len(swapped)])
+
+    @precondition(lambda self: self.driver.swapped)
+    @rule(choice=picks)
+    def free_swapped(self, choice: int) -> None:
+        swapped = list(self.driver.swapped)
+        self.step("free", swapped[choice % len(swapped)])
 
     @needs("truncate")
     @rule(choice=picks, back=st.integers(0, 6))
@@ -154,7 +183,7 @@ class AllocatorMachine(RuleBasedStateMachine):
     def drain(self) -> None:
         self.step("drain")
 
-    @precondition(lambda self: self.driver.enforces("A5") and self.driver.live)
+    @precondition(lambda self: self.driver.enforces("A5") and self.known_ids())
     @rule()
     def release_all(self) -> None:
         self.step("release_all")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 from typing import Any
 
-from kvproof_suites.allocator.driver import Driver, spell
+from kvproof_suites.allocator.driver import Driver
+from kvproof_suites.allocator.live import spell
 
 
 def drain(driver: Driver) -> None:
@@ -25,7 +26,7 @@ def drain(driver: Driver) -> None:
 
 def release_all(driver: Driver) -> None:
     """Every sequence leaves, and the pool is whole again (A5)."""
-    for seq in list(driver.live):
+    for seq in [*driver.live, *driver.swapped]:
         driver.free(seq)
     free, every = driver.num_free(), driver.allocator.num_blocks
     driver.require("A5", free == every, f"every sequence was freed, and {free} of {every} blocks are free")
@@ -70,6 +71,10 @@ def violations(known: object, num_tokens: int) -> Iterator[tuple[type[Exception]
         yield KeyError, method, ("ghost", *args)
     yield KeyError, "allocate", (known, [0])
     yield KeyError, "fork", (known, known)
+    yield KeyError, "swap_in", (known,)
+    yield KeyError, "append_step", ([known, "ghost"], [0, 0])
+    yield KeyError, "append_step", ([known, known], [0, 0])
+    yield ValueError, "append_step", ([known], [])
     yield ValueError, "can_allocate", (-1,)
     yield ValueError, "reserve", (known, -1)
     yield ValueError, "truncate", (known, -1)
@@ -84,5 +89,7 @@ UNKNOWN: dict[str, tuple[Any, ...]] = {
     "commit": (),
     "reserve": (1,),
     "truncate": (0,),
+    "swap_out": (),
+    "swap_in": (),
 }
 """Operations on a sequence, with the arguments that follow its id."""

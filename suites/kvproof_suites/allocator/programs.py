@@ -11,14 +11,26 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kvproof_suites.allocator import probes
-from kvproof_suites.allocator.driver import Derailed, Driver
+from kvproof_suites.allocator.driver import Driver
+from kvproof_suites.allocator.live import Derailed
+from kvproof_suites.allocator.steps import append_step
+from kvproof_suites.allocator.swapping import swap_in, swap_out
 from kvproof_suites.outcome import LawBroken
 
 Step = tuple[str, tuple[Any, ...]]
-"""Name of a method of Driver or of a probe, and its arguments."""
+"""Name of a method of Driver or of a function here, and its arguments."""
 
-PROBES: dict[str, Callable[..., None]] = {
-    probe.__name__: probe for probe in (probes.drain, probes.release_all, probes.try_admission, probes.violate)
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    function.__name__: function
+    for function in (
+        append_step,
+        swap_out,
+        swap_in,
+        probes.drain,
+        probes.release_all,
+        probes.try_admission,
+        probes.violate,
+    )
 }
 WITHOUT_SEQUENCE = {"reset_prefix_cache", "drain", "release_all", "try_admission"}
 MAX_REPLAYS = 2_000
@@ -33,8 +45,8 @@ class Program:
 
 def perform(driver: Driver, step: Step) -> None:
     name, args = step
-    if name in PROBES:
-        PROBES[name](driver, *args)
+    if name in FUNCTIONS:
+        FUNCTIONS[name](driver, *args)
     else:
         getattr(driver, name)(*args)
 
@@ -44,10 +56,17 @@ def applies(driver: Driver, step: Step) -> bool:
     name, args = step
     if name in WITHOUT_SEQUENCE:
         return True
+    known = {*driver.live, *driver.swapped}
     if name == "allocate":
-        return args[0] not in driver.live
+        return args[0] not in known
     if name == "fork":
-        return args[0] in driver.live and args[1] not in driver.live
+        return args[0] in driver.live and args[1] not in known
+    if name == "append_step":
+        return all(seq in driver.live for seq in args[0])
+    if name == "swap_in":
+        return args[0] in driver.swapped
+    if name == "free":
+        return args[0] in known
     if name == "truncate" and args[0] in driver.live:
         return 0 <= args[1] <= len(driver.live[args[0]].tags)
     return args[0] in driver.live
@@ -106,6 +125,9 @@ def smaller(program: Program) -> Iterator[Program]:
 def simpler_arguments(name: str, args: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
     if name == "allocate" and args[2:] and args[2]:
         yield args[:2]
+    if name == "append_step":
+        seqs, tokens = args
+        yield from (([*seqs[:i], *seqs[i + 1 :]], [*tokens[:i], *tokens[i + 1 :]]) for i in range(len(seqs)))
     if name in ("allocate", "append"):
         seq, tokens, *key = args
         yield from ((seq, tokens[:length], *key) for length in range(len(tokens)))

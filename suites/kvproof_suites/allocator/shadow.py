@@ -67,9 +67,10 @@ class ShadowPool:
             self._held[tag] += 1
         self.slots[slot] = tag
 
-    def copy(self, source: int, destination: int) -> None:
+    def copy(self, source: int, destination: int, origin: ShadowPool | None = None) -> None:
+        """Copy a whole block, from the pool ``origin`` where it is another one."""
         for offset in range(self.block_size):
-            self.write(destination, offset, self.read(source, offset))
+            self.write(destination, offset, (origin or self).read(source, offset))
 
     def holds(self, tag: Tag) -> bool:
         """Whether any slot of the pool has ``tag``."""

@@ -27,16 +27,22 @@ PROGRAMS = {
     "B4": ["at once", "one step late"],
     "B5": ["at once", "one step late"],
     "B9": ["at once"],
+    "B10": ["at once"],
     "C1": ["at once", "one step late"],
     "C2": ["at once"],
+    "D1": ["one step late"],
     "D4": ["at once"],
     "D5": ["one step late"],
+    "E1": ["at once"],
     "E5": ["at once"],
 }
 NEEDS = dict.fromkeys(("B1", "B2", "B3", "B4", "B5"), "cached_prefix") | {
     "B9": "reset_prefix_cache",
     "C2": "fork",
+    "D1": "swap_out",
     "D4": "truncate",
+    "E1": "append_step",
+    "B10": "append_step",
 }
 
 

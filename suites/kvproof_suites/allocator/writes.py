@@ -25,8 +25,8 @@ class Handed(NamedTuple):
     in_prompt: bool
 
 
-def make_copies(driver: Driver, seq: Hashable, copies: Iterable[Sequence[int]]) -> None:
-    """Make the copies that an operation on ``seq`` ordered, as a kernel would: at once, in no particular order."""
+def make_copies(driver: Driver, seqs: Sequence[Hashable], copies: Iterable[Sequence[int]]) -> None:
+    """Make the copies that an operation on ``seqs`` ordered, as a kernel would: at once, in no particular order."""
     pairs = [(int(source), int(destination)) for source, destination in copies]
     sources, destinations = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     blocks = range(driver.shadow.pool_blocks)
@@ -35,13 +35,19 @@ def make_copies(driver: Driver, seq: Hashable, copies: Iterable[Sequence[int]]) 
     independent = len(set(destinations)) == len(pairs) and not set(destinations) & set(sources)
     driver.require("C2", independent, f"copies {pairs} depend on their order", fatal=True)
     driver.refresh()
-    for _, destination in pairs:
-        for offset in range(driver.block_size):
-            for other, position, _ in readers(driver, seq, destination, offset):
-                where = place(position, destination, driver.block_size)
-                driver.report("A3", f"a copy for {seq!r} overwrites {where} of {other!r}")
+    for destination in destinations:
+        require_unread(driver, seqs, destination)
     for source, destination in pairs:
         driver.shadow.copy(source, destination)
+
+
+def require_unread(driver: Driver, seqs: Sequence[Hashable], destination: int) -> None:
+    """Nobody reads what a copy overwrites, but the one of ``seqs`` that it is made for."""
+    owner = next((seq for seq in seqs if destination in driver.tables[seq]), None)
+    for offset in range(driver.block_size):
+        for other, position, _ in readers(driver, owner, destination, offset):
+            where = place(position, destination, driver.block_size)
+            driver.report("A3", f"a copy for {owner!r} overwrites {where} of {other!r}")
 
 
 def hand_out(driver: Driver, seq: Hashable, first: int, held: Sequence[int], in_prompt: bool = False) -> None:

@@ -5,22 +5,32 @@ Right implementations run everything, which proves that it is the mistake that i
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
+from pathlib import Path
+
 import pytest
 
 from kvproof_suites.select import implementation_of, law_of
-from selftest.wrong import allocators, kernels
+from selftest.wrong.catalogue import Wrong
 
 
-def impl_name(module: str, wrong: kernels.Wrong | allocators.Wrong) -> str:
+def impl_name(module: str, wrong: Wrong) -> str:
     """What ``--impl`` calls it."""
     return f"selftest.wrong.{module}:{wrong.factory.__name__}"
 
 
-MEANT = {
-    impl_name(module, wrong): wrong.law
-    for module, catalogue in (("kernels", kernels.WRONG), ("allocators", allocators.WRONG))
-    for wrong in catalogue.values()
+MODULES = {
+    info.name: importlib.import_module(f"selftest.wrong.{info.name}")
+    for info in pkgutil.iter_modules([str(Path(__file__).parent)])
+    if info.name != "meant_laws"
 }
+CATALOGUES: dict[str, dict[str, Wrong]] = {
+    name: module.WRONG for name, module in MODULES.items() if hasattr(module, "WRONG")
+}
+"""The table of each module that has one."""
+
+MEANT = {impl_name(name, wrong): wrong.law for name, catalogue in CATALOGUES.items() for wrong in catalogue.values()}
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

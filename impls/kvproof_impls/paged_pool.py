@@ -1,0 +1,115 @@
+"""The pool of our block allocator: reference counts, free blocks in the order they are handed out, the prefix cache.
+
+A published block is found by its *name*, the pair (node of its parent, its tokens); the node is a serial number of the
+parent's content, and the root is the key (adapter, salt). The dictionary's hash of that pair is the usual chained hash,
+and its comparison of the pair compares the tokens, so that a collision costs time and never content.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable, Iterable, Sequence
+
+
+class SequenceState:
+    """A live sequence, or one that is swapped out."""
+
+    __slots__ = ("host_blocks", "nodes", "publishes", "room", "root", "table", "tokens")
+
+    def __init__(self, tokens: list[int], table: list[int], nodes: list[int], root: Hashable) -> None:
+        self.tokens = tokens
+        self.table = table
+        self.nodes = nodes  # one a complete block that is known to the cache
+        self.root = root
+        self.publishes = True
+        self.room = 0  # slots past the last token that can be written without looking at their block
+        self.host_blocks: list[int] = []  # where it is while it is swapped out
+
+
+class BlockPool:
+    """Blocks ``range(num_blocks)``, and behind them ``num_reserved`` that are never handed out.
+
+    Free blocks without content go first, last freed first; then cached ones, least recently used first.
+
+    Raises:
+        ValueError: ``num_blocks`` or ``block_size`` below 1.
+    """
+
+    def __init__(self, num_blocks: int, block_size: int, num_reserved: int = 0) -> None:
+        if num_blocks < 1 or block_size < 1:
+            raise ValueError(f"num_blocks ({num_blocks}) and block_size ({block_size}) must be at least 1")
+        self.num_blocks = num_blocks
+        self.pool_blocks = num_blocks + num_reserved
+        self.block_size = block_size
+        self._references = [0] * num_blocks
+        self._blank = list(range(num_blocks - 1, -1, -1))  # free, nothing worth keeping
+        self._evictable: OrderedDict[int, None] = OrderedDict()  # free, still findable; oldest first
+        self._cached: dict[Hashable, int] = {}  # name -> block
+        self._labels: dict[int, tuple[Hashable, int]] = {}  # block -> its name, its node
+        self._last_node = 0
+
+    def num_free_blocks(self) -> int:
+        """Blocks that could be handed out now, cached ones included."""
+        return len(self._blank) + len(self._evictable)
+
+    def can_allocate(self, num_tokens: int) -> bool:
+        """Whether a new sequence of ``num_tokens`` fits when nothing of it is cached. Raises ValueError below 0."""
+        if num_tokens < 0:
+            raise ValueError(f"can't allocate {num_tokens} tokens")
+        return self._blocks_for(num_tokens) <= self.num_free_blocks()
+
+    def _blocks_for(self, num_tokens: int) -> int:
+        return -(-num_tokens // self.block_size)
+
+    def _require(self, num_needed: int) -> None:
+        if num_needed > self.num_free_blocks():
+            raise MemoryError(f"{num_needed} blocks needed, {self.num_free_blocks()} of {self.num_blocks} free")
+
+    def _take(self) -> int:
+        if self._blank:
+            block = self._blank.pop()
+        else:
+            block, _ = self._evictable.popitem(last=False)
+            self._unpublish(block)
+        self._references[block] = 1
+        return block
+
+    def _release(self, blocks: list[int]) -> None:
+        for block in reversed(blocks):
+            self._references[block] -= 1
+            if self._references[block] == 0:
+                if block in self._labels:
+                    self._evictable[block] = None
+                else:
+                    self._blank.append(block)
+
+    def _name(self, parent: Hashable, tokens: Iterable[int]) -> Hashable:
+        return parent, tuple(tokens)
+
+    def _find(self, tokens: Sequence[int], root: Hashable) -> tuple[list[int], list[int]]:
+        """Cached blocks of the longest prefix that leaves a token to compute, and their nodes."""
+        size, parent = self.block_size, root
+        hits: list[int] = []
+        nodes: list[int] = []
+        for start in range(0, (len(tokens) - 1) // size * size, size):
+            block = self._cached.get(self._name(parent, tokens[start : start + size]))
+            if block is None:
+                break
+            parent = self._labels[block][1]
+            hits.append(block)
+            nodes.append(parent)
+        return hits, nodes
+
+    def _publish(self, name: Hashable, block: int) -> int:
+        """The node of ``name``; ``block`` becomes findable unless another block with its content already is."""
+        if name in self._cached:
+            return self._labels[self._cached[name]][1]
+        self._unpublish(block)  # it may bear a name below a parent that was evicted since
+        self._last_node += 1
+        self._cached[name] = block
+        self._labels[block] = (name, self._last_node)
+        return self._last_node
+
+    def _unpublish(self, block: int) -> None:
+        if block in self._labels:
+            del self._cached[self._labels.pop(block)[0]]

@@ -1,0 +1,41 @@
+"""What the suite knows of a live sequence, and how it spells a call."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from kvproof_suites.allocator.shadow import Tag
+from kvproof_suites.allocator.writes import Handed
+
+
+class Derailed(Exception):
+    """The allocator broke a law that this test isn't about, in a way after which nothing can be judged."""
+
+
+@dataclass
+class Live:
+    """What is true of a live sequence."""
+
+    key: tuple[Hashable, ...]
+    epoch: int
+    tags: list[Tag]
+    pending: dict[int, Handed] = field(default_factory=dict)
+    """Positions whose write has not landed; always the last ones."""
+    num_reserved: int = 0
+    """Tokens that the table must have room for, look-ahead included."""
+    host_blocks: tuple[int, ...] = ()
+    """Where its blocks were copied to while it is swapped out."""
+
+    @property
+    def prefix(self) -> tuple[int, ...]:
+        return self.tags[-1].prefix if self.tags else ()
+
+    @property
+    def num_covered(self) -> int:
+        return max(len(self.tags), self.num_reserved)
+
+
+def spell(method: str, args: Iterable[Any]) -> str:
+    return f"{method}({', '.join(map(repr, args))})"

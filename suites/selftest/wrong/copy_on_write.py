@@ -1,0 +1,46 @@
+"""Wrong copies: forgotten, made in the wrong direction, or one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+from kvproof_impls.paged import PagedAllocator
+from selftest.wrong.catalogue import Wrong
+
+
+class SkipCopyOnWrite(PagedAllocator):
+    def _make_room(self, state: Any, num_new: int) -> tuple[()]:
+        num_fresh = max(0, self._blocks_for(len(state.tokens) + num_new) - len(state.table))
+        self._require(num_fresh)
+        state.table.extend([self._take() for _ in range(num_fresh)])
+        state.room = len(state.table) * self.block_size - len(state.tokens)
+        return ()
+
+
+class CopyBackwards(PagedAllocator):
+    def append(self, seq: Hashable, tokens: Sequence[int]) -> list[tuple[int, int]]:
+        return [(destination, source) for source, destination in super().append(seq, tokens)]
+
+
+class CopyThroughAScratchBlock(PagedAllocator):
+    def append(self, seq: Hashable, tokens: Sequence[int]) -> list[tuple[int, int]]:
+        copies = list(super().append(seq, tokens))
+        if copies and self._blank:
+            (source, destination), scratch = copies[0], self._blank[-1]
+            return [(source, scratch), (scratch, destination)]
+        return copies
+
+
+WRONG: dict[str, Wrong] = {
+    "skip_copy_on_write": Wrong(
+        SkipCopyOnWrite,
+        "C1",
+        "Avarok-Cybersecurity/atlas#1193",
+        "append writes into a block that a fork shares",
+    ),
+    "copy_backwards": Wrong(CopyBackwards, "C1", "ours", "the copy goes from the new block into the shared one"),
+    "copy_through_a_scratch_block": Wrong(
+        CopyThroughAScratchBlock, "C2", "ours", "two copies that are right in one order only; kernels make them at once"
+    ),
+}
