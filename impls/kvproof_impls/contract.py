@@ -39,6 +39,8 @@ class BlockAllocator(Protocol):
     ``append_step(seqs, tokens)`` takes one token a row and gives a PagedBatch, its ``copies`` to be made before the
     step writes. ``swap_out(seq)`` gives (device, host) copies, ``swap_in(seq)`` (host, device) ones, host ids in
     ``range(num_host_blocks)``; in between ``seq`` has no table and knows only ``swap_in`` and ``free``.
+    ``eviction = "lru"`` declares that of the blocks that nobody owns those without content are handed out first, then
+    the least recently used, a child before its parent.
     """
 
     num_blocks: int

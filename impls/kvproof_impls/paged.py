@@ -27,6 +27,8 @@ class PagedAllocator(BlockPool):
         ValueError: ``num_blocks`` or ``block_size`` below 1.
     """
 
+    eviction = "lru"
+
     def __init__(self, num_blocks: int, block_size: int, num_host_blocks: int | None = None) -> None:
         super().__init__(num_blocks, block_size)
         self.num_host_blocks = num_blocks if num_host_blocks is None else num_host_blocks

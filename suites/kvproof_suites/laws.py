@@ -263,6 +263,24 @@ LAWS: dict[str, Law] = {
             "GeeeekExplorer/nano-vllm#66",
         ),
         Law(
+            "A8",
+            "eviction order",
+            "Blocks without content are handed out first; then cached ones that nobody owns, least recently used "
+            "first, a child before its parent.",
+            "A chain evicted from its head leaves blocks that are cached and can't be found.",
+            "vllm-project/vllm#42656",
+            needs="eviction = \"lru\"",
+        ),
+        Law(
+            "A9",
+            "frees meet inside a block",
+            "Ranges given back one after the other, with seams inside a block, free each block once: when its last "
+            "token is gone.",
+            "The block at the seam is freed by both sides, and goes to two sequences.",
+            "sgl-project/sglang#38941",
+            needs="truncate, or window",
+        ),
+        Law(
             "B1",
             "keys are injective",
             "A prefix is found only by the same tokens under the same key.",
@@ -301,6 +319,15 @@ LAWS: dict[str, Law] = {
             "A cached block that is cut back and written anew is served under its old name.",
             "sgl-project/sglang#35270",
             needs="cached_prefix",
+        ),
+        Law(
+            "B6",
+            "a look-up is no promise",
+            "Whatever happens between a look-up and the admission, what the admission finds is there; blocks that are "
+            "found are not counted as room for the rest.",
+            "Blocks evicted since the look-up are read as if they still held the prefix.",
+            "vllm-project/vllm#17305",
+            needs="commit",
         ),
         Law(
             "B8",
@@ -350,6 +377,14 @@ LAWS: dict[str, Law] = {
             "The partial last block is left behind, or blocks come back in another order.",
             "sgl-project/sglang-jax#1010",
             needs="swap_out, swap_in; preemption by computing anew needs nothing",
+        ),
+        Law(
+            "D3",
+            "progress",
+            "A request that fits into the empty pool ends, whoever else is served; one that never fits is refused "
+            "alone.",
+            "A reserve that appends may not touch, or a swap without room, stops the engine for good.",
+            "vllm-project/vllm#546",
         ),
         Law(
             "D4",
@@ -420,6 +455,8 @@ LAWS: dict[str, Law] = {
 }
 
 NOT_LAWS: dict[str, str] = {
+    "B7": "that a hit is the intersection of all groups and components: the contract has one table a sequence; an "
+    "allocator with a table a group of layers, and the window of each, would be needed",
     "G16": "that all configurations of one kernel agree: the contract shows one launch a plan; a method that lists a "
     "kernel's variants would be needed. Every implementation is held to the oracle by itself",
     "Q2": "that scales travel with their block: needs scales a slot in `KVPools.key_scale`, which no kernel has yet",

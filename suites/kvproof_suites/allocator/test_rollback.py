@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from kvproof_suites.allocator.capabilities import require
+from kvproof_suites.allocator.probes import drain
 
 NUM_BLOCKS = 24
 
@@ -71,3 +74,16 @@ def test_tokens_written_after_a_rollback_replace_the_rejected_ones(drive, block_
     for token in range(2 * block_size):
         driver.append("s", [token, 9])
         driver.truncate("s", block_size + token + 1)
+
+
+@pytest.mark.law("A9", "A1", "A2", "D4")
+@pytest.mark.parametrize("cuts", [(1,), (1, 1, 1), (2, 1, 2), (1, 5), (3, 3)], ids=str)
+def test_cuts_that_meet_inside_a_block_free_it_once(drive, cuts):
+    driver = drive(NUM_BLOCKS, 4)
+    driver.allocate("s", list(range(15)))
+    driver.allocate("other", driver.fresh_tokens(4))
+    turns, num_left = itertools.cycle(cuts), 15
+    while num_left:
+        num_left = max(0, num_left - next(turns))
+        driver.truncate("s", num_left)
+        drain(driver)

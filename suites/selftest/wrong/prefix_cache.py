@@ -6,6 +6,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
 from kvproof_impls.paged import PagedAllocator
+from kvproof_impls.paged_pool import SequenceState
 from selftest.wrong.catalogue import Wrong
 
 
@@ -63,6 +64,65 @@ class CommitPublishesNothing(PagedAllocator):
         self.block_table(seq)
 
 
+class FoundBlocksCountAsRoom(PagedAllocator):
+    """Fresh blocks are taken before the found ones are owned."""
+
+    def allocate(self, seq: Hashable, tokens: Sequence[int], key: tuple[Hashable, ...] = ()) -> int:
+        self._refuse_known(seq)
+        tokens = list(tokens)
+        hits, nodes = self._find(tokens, (key,))
+        num_fresh = self._blocks_for(len(tokens)) - len(hits)
+        self._require(num_fresh)
+        table = hits + [self._take() for _ in range(num_fresh)]
+        for block in hits:
+            self._evictable.pop(block, None)
+            self._references[block] += 1
+        self._sequences[seq] = state = SequenceState(tokens, table, nodes, (key,))
+        state.room = len(table) * self.block_size - len(tokens)
+        return len(hits) * self.block_size
+
+
+class FoundIsRemembered(PagedAllocator):
+    """What a look-up has found is used at the admission, whatever became of the blocks."""
+
+    def __init__(self, num_blocks: int, block_size: int) -> None:
+        super().__init__(num_blocks, block_size)
+        self.found: dict[Hashable, tuple[list[int], list[int]]] = {}
+
+    def cached_prefix(self, tokens: Sequence[int], key: tuple[Hashable, ...] = ()) -> int:
+        hits, nodes = self._find(tokens, (key,))
+        self.found[tuple(tokens), (key,)] = hits, nodes
+        return len(hits) * self.block_size
+
+    def _find(self, tokens: Sequence[int], root: Hashable) -> tuple[list[int], list[int]]:
+        hits, nodes = self.found.pop((tuple(tokens), root), None) or super()._find(tokens, root)
+        for block in hits:
+            if block in self._blank:
+                self._blank.remove(block)
+                self._evictable[block] = None
+        return hits, nodes
+
+
+class EvictFromTheHead(PagedAllocator):
+    def _release(self, blocks: list[int]) -> None:
+        super()._release(blocks[::-1])
+
+
+class EvictTheMostRecent(PagedAllocator):
+    def _take(self) -> int:
+        if self._evictable:
+            self._evictable.move_to_end(next(reversed(self._evictable)), last=False)
+        return super()._take()
+
+
+class CachedBlocksGoFirst(PagedAllocator):
+    def _take(self) -> int:
+        blank, self._blank = self._blank, [] if self._evictable else self._blank
+        block = super()._take()
+        self._blank = [free for free in blank if free != block]
+        return block
+
+
 WRONG: dict[str, Wrong] = {
     "publish_at_allocation": Wrong(
         PublishAtAllocation, "B4", "sgl-project/sglang#35270", "a prefix is found before it is computed"
@@ -85,4 +145,20 @@ WRONG: dict[str, Wrong] = {
         ResetSparesLiveBlocks, "B9", "vllm-project/vllm-omni#6739", "old weights' blocks are found after a reset"
     ),
     "commit_publishes_nothing": Wrong(CommitPublishesNothing, "B8", "ours", "a prefix cache that never hits"),
+    "found_blocks_count_as_room": Wrong(
+        FoundBlocksCountAsRoom,
+        "B6",
+        "NVIDIA/Megatron-LM#5822",
+        "the blocks that were found are evicted to make room for the rest of the prompt",
+    ),
+    "found_is_remembered": Wrong(
+        FoundIsRemembered, "B6", "vllm-project/vllm#17305", "a count of cached tokens that is older than the eviction"
+    ),
+    "evict_from_the_head": Wrong(
+        EvictFromTheHead, "A8", "ours", "a parent goes before its child, which is then cached in vain"
+    ),
+    "evict_the_most_recent": Wrong(EvictTheMostRecent, "A8", "ours", "what was used last goes first"),
+    "cached_blocks_go_first": Wrong(
+        CachedBlocksGoFirst, "A8", "vllm-project/vllm#42656", "useful prefixes go while empty blocks are free"
+    ),
 }
