@@ -5,35 +5,47 @@ from __future__ import annotations
 import pytest
 import torch
 
+from kvproof_impls.contract import AttentionSpec
 from kvproof_suites.conftest import KernelUnderTest
 from kvproof_suites.kernel.cases import BASE, Case, decode
-from kvproof_suites.kernel.controls import require_discriminating
+from kvproof_suites.kernel.controls import accepted_controls, draw_discriminating
 from kvproof_suites.kernel.drawn import draw
 from kvproof_suites.outcome import SuiteDefect
 from selftest.wrong.right_kernel import RightKernel
 
-KERNEL = KernelUnderTest("right", RightKernel(), "cpu")
+
+class RoundsItsWeights(RightKernel):
+    def arithmetic(self, spec: AttentionSpec) -> dict[str, str]:
+        return {"p": spec.dtype}
+
+
+KERNEL = KernelUnderTest("right", RoundsItsWeights(), "cpu")
 
 
 def test_ordinary_data_reject_every_negative_control() -> None:
-    require_discriminating(draw(BASE, torch.Generator().manual_seed(0)), KERNEL)
+    assert accepted_controls(draw(BASE, torch.Generator().manual_seed(0)), KERNEL) == []
 
 
 def test_values_that_are_all_alike_accept_the_mean_of_v() -> None:
     drawn = draw(BASE, torch.Generator().manual_seed(0))
     drawn.values.fill_(1.0)
-    with pytest.raises(SuiteDefect, match=r"would accept the mean of V"):
-        require_discriminating(drawn, KERNEL)
+    assert "the mean of V" in accepted_controls(drawn, KERNEL)
 
 
 def test_values_of_zero_accept_zeros() -> None:
     drawn = draw(BASE, torch.Generator().manual_seed(0))
     drawn.values.zero_()
-    with pytest.raises(SuiteDefect, match="would accept zeros"):
-        require_discriminating(drawn, KERNEL)
+    assert "zeros" in accepted_controls(drawn, KERNEL)
 
 
-def test_a_single_token_can_not_tell_uniform_weights() -> None:
-    drawn = draw(Case(decode(1)), torch.Generator().manual_seed(0))
-    with pytest.raises(SuiteDefect):
-        require_discriminating(drawn, KERNEL)
+def test_a_case_that_can_not_tell_is_a_defect_of_the_suite() -> None:
+    """The weight of a single token is 1, whatever the query."""
+    with pytest.raises(SuiteDefect, match="would accept the mean of V"):
+        draw_discriminating(Case(decode(1)), torch.Generator().manual_seed(0), "normal", KERNEL)
+
+
+def test_data_on_which_chance_hides_a_mistake_are_drawn_again() -> None:
+    """With one short peaked sequence a dropped key may weigh next to nothing: seed 2 is such a case."""
+    generator = torch.Generator().manual_seed(2)
+    assert accepted_controls(draw(Case(decode(17)), torch.Generator().manual_seed(2), "peaked"), KERNEL)
+    assert accepted_controls(draw_discriminating(Case(decode(17)), generator, "peaked", KERNEL), KERNEL) == []

@@ -11,7 +11,7 @@ import torch
 from kvproof_suites.conftest import KernelUnderTest
 from kvproof_suites.kernel.attend import attend, place, require
 from kvproof_suites.kernel.cases import CHUNKED, FULL, MIXED, SMOKE, Case, by_tier, decode
-from kvproof_suites.kernel.controls import require_discriminating
+from kvproof_suites.kernel.controls import draw_discriminating
 from kvproof_suites.kernel.drawn import KINDS, draw, judge
 
 LONG = tuple(Case(decode(1025, 700), dtype=dtype) for dtype in ("float16", "bfloat16", "float32"))
@@ -24,8 +24,7 @@ def test_every_element_is_within_its_bound(
     kernel: KernelUnderTest, case: Case, kind: str, seed: int, report_ratio: Callable[[float], None]
 ) -> None:
     require(kernel, case)
-    drawn = draw(case, torch.Generator().manual_seed(seed), kind)
-    require_discriminating(drawn, kernel)
+    drawn = draw_discriminating(case, torch.Generator().manual_seed(seed), kind, kernel)
     pools = place(kernel, drawn.spec, drawn.pages, drawn.keys, drawn.values)
     judge(drawn, kernel, attend(kernel, drawn.spec, drawn.pages, drawn.query, pools), report_ratio)
 
