@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +40,13 @@ def pytest_ignore_collect(config: pytest.Config) -> bool | None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    implementations = law_run(metafunc.config).implementations
+    marker = metafunc.definition.get_closest_marker("law")
+    judges = partial(metafunc.config.hook.pytest_kvproof_judges, law=marker.args[0] if marker else None)
+    implementations = {
+        name: impl
+        for name, impl in law_run(metafunc.config).implementations.items()
+        if judges(implementation=name) is not False
+    }
     chosen = {
         "kernel": [name for name, impl in implementations.items() if impl.kernel],
         "make_allocator": [name for name, impl in implementations.items() if impl.allocator],
@@ -75,8 +82,7 @@ class MakeAllocator:
 
 @pytest.fixture(scope="session")
 def kernel(request: pytest.FixtureRequest, device: str) -> KernelUnderTest:
-    implementation = law_run(request.config).implementations[request.param]
-    return KernelUnderTest(request.param, implementation.kernel, device)
+    return KernelUnderTest(request.param, law_run(request.config).kernels[request.param], device)
 
 
 @pytest.fixture(scope="session")
@@ -92,7 +98,7 @@ def engine(request: pytest.FixtureRequest, device: str) -> tuple[MakeAllocator, 
     implementation = law_run(request.config).implementations[request.param]
     allocator = implementation.allocator or load("reference").allocator
     assert allocator is not None
-    kernel = implementation.kernel or load("torch").kernel
+    kernel = law_run(request.config).kernels.get(request.param) or load("torch").kernel
     return MakeAllocator(request.param, allocator), KernelUnderTest(request.param, kernel, device)
 
 

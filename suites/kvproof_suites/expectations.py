@@ -1,37 +1,65 @@
-"""Known failures: a TOML file beside the implementation, and strict.
+"""Known failures: TOML files, one beside the implementation and those of ``--expect``; strict both ways.
 
-An entry names a law or a test pattern; the tests that it names must fail. One that passes, or an entry that names no
-collected test of a law that was collected, is an error: a list of excuses that nobody checks grows stale.
+An entry names a law, a pattern of test ids, or both; the tests that it names must fail, and in the way that it says.
+One that passes is an error, and so is an entry that names no test: a list of excuses that nobody checks grows stale.
 """
 
 from __future__ import annotations
 
+import builtins
 import fnmatch
+import importlib
 import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 import pytest
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.version import InvalidVersion, Version
 
 from kvproof_impls.registry import Implementation
 from kvproof_suites.laws import LAWS
 from kvproof_suites.select import implementation_of, law_of
 
-FIELDS = {"law", "test", "status", "reason", "link"}
-STATUSES = ("cannot", "not yet", "broken")
+STATUSES = {
+    "cannot": "can't be done by design, and is not declared as refused",
+    "not yet": "will be done, and isn't",
+    "broken": "a fault",
+}
+PARTS = {"allocator", "kernel", "engine"}
+"""Folders of law tests; a run over all of them must find a test for every entry."""
 
 
 @dataclass(frozen=True)
 class Expectation:
-    law: str
+    where: str
+    """File and number of the entry."""
     reason: str
+    law: str | None = None
     test: str = "*"
     status: str = "broken"
     link: str | None = None
+    versions: str = ""
+    """A PEP 440 specifier; the entry counts only for versions of the implementation inside it."""
+    raises: str = "AssertionError"
+    """The law is broken; or the name of an exception. A failure of another kind is not the known one."""
 
     def names(self, item: pytest.Item) -> bool:
-        return law_of(item) == self.law and fnmatch.fnmatch(item.nodeid, self.test)
+        return self.law in (None, law_of(item)) and fnmatch.fnmatch(item.nodeid, self.test)
+
+    @property
+    def told(self) -> str:
+        return f"{self.status}: {self.reason}" + (f" ({self.link})" if self.link else "")
+
+    @property
+    def exceptions(self) -> tuple[type[BaseException], ...]:
+        kind = exception_named(self.raises)
+        return (AssertionError, pytest.fail.Exception) if kind is AssertionError else (kind,)
+
+
+FIELDS = {field.name for field in fields(Expectation)} - {"where"}
 
 
 def read_expectations(path: Path) -> list[Expectation]:
@@ -44,35 +72,103 @@ def read_expectations(path: Path) -> list[Expectation]:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise pytest.UsageError(f"{path}: {error}") from None
-    return [read_entry(f"{path.name}: [[expect]] {i}", entry) for i, entry in enumerate(document.get("expect", []), 1)]
+    if unknown := set(document) - {"expect"}:
+        raise pytest.UsageError(f"{path}: unknown table {sorted(unknown)[0]!r}; entries are written under [[expect]]")
+    entries = document.get("expect", [])
+    if not isinstance(entries, list):
+        raise pytest.UsageError(f"{path}: [expect] is one table; entries are written under [[expect]]")
+    return [read_entry(f"{path}: [[expect]] {number}", entry) for number, entry in enumerate(entries, 1)]
 
 
-def read_entry(where: str, entry: dict[str, str]) -> Expectation:
+def read_entry(where: str, entry: Mapping[str, Any]) -> Expectation:
     if unknown := set(entry) - FIELDS:
         raise pytest.UsageError(f"{where}: unknown field {sorted(unknown)[0]!r}; known: {', '.join(sorted(FIELDS))}")
-    if entry.get("law") not in LAWS:
-        raise pytest.UsageError(f"{where}: law {entry.get('law')!r} is not one of {', '.join(LAWS)}")
-    if not entry.get("reason"):
+    for name, value in entry.items():
+        if not isinstance(value, str) or not value:
+            raise pytest.UsageError(f"{where}: {name} is {value!r}; it must be a text that is not empty")
+    if "law" not in entry and "test" not in entry:
+        raise pytest.UsageError(f"{where}: names neither a law nor a test pattern")
+    if entry.get("law", next(iter(LAWS))) not in LAWS:
+        raise pytest.UsageError(f"{where}: law {entry['law']!r} is not one of {', '.join(LAWS)}")
+    if "reason" not in entry:
         raise pytest.UsageError(f"{where}: reason is missing; say why the law is broken")
     if entry.get("status", "broken") not in STATUSES:
         raise pytest.UsageError(f"{where}: status {entry['status']!r} is not one of {', '.join(STATUSES)}")
-    return Expectation(**entry)
+    expectation = Expectation(where, **entry)
+    try:
+        SpecifierSet(expectation.versions)
+        exception_named(expectation.raises)
+    except InvalidSpecifier:
+        text = f"{where}: versions {expectation.versions!r} is no version specifier, such as '>=2.7,<2.9'"
+        raise pytest.UsageError(text) from None
+    except (ImportError, AttributeError, TypeError) as error:
+        raise pytest.UsageError(f"{where}: raises {expectation.raises!r} names no exception: {error}") from None
+    return expectation
 
 
-def apply_expectations(items: list[pytest.Item], implementations: Mapping[str, Implementation]) -> None:
+def exception_named(name: str) -> type[BaseException]:
+    """A built-in exception, or one of a module: ``torch.cuda.OutOfMemoryError``."""
+    module, _, attribute = name.rpartition(".")
+    found = getattr(importlib.import_module(module) if module else builtins, attribute)
+    if not isinstance(found, type) or not issubclass(found, BaseException):
+        raise TypeError(f"{name} is {found!r}")
+    return found
+
+
+def apply_expectations(
+    items: Sequence[pytest.Item],
+    implementations: Mapping[str, Implementation],
+    given: Sequence[Path],
+    arguments: Sequence[str],
+) -> None:
+    """Mark the tests that must fail.
+
+    Args:
+        given: the files of ``--expect``, which hold for every implementation of the run.
+        arguments: of pytest; where they name single files or tests an entry may well find none.
+    """
+    shared = [entry for path in given for entry in read_expectations(path)]
+    matched = {entry for name, impl in implementations.items() for entry in shared if mark(entry, items, name, impl)}
+    stale = [entry for entry in shared if entry not in matched]
     for name, implementation in implementations.items():
-        if implementation.expectations is None:
-            continue
-        own = [item for item in items if implementation_of(item) == name]
-        for expectation in read_expectations(implementation.expectations):
-            expect_failure(expectation, own, implementation.expectations)
-
-
-def expect_failure(expectation: Expectation, items: list[pytest.Item], path: Path) -> None:
-    named = [item for item in items if expectation.names(item)]
-    if not named and any(law_of(item) == expectation.law for item in items):
+        own = read_expectations(implementation.expectations) if implementation.expectations else []
+        stale += [entry for entry in own if not mark(entry, items, name, implementation)]
+    if stale and is_whole(items, arguments):
+        entry = stale[0]
         raise pytest.UsageError(
-            f"{path.name}: {expectation.law} {expectation.test!r} names no test; remove the entry or mend its pattern"
+            f"{entry.where}: {entry.law or 'any law'} {entry.test!r} names no test of {', '.join(implementations)}; "
+            "remove the entry or mend it"
         )
+
+
+def mark(entry: Expectation, items: Sequence[pytest.Item], name: str, implementation: Implementation) -> bool:
+    """Mark what ``entry`` names; whether it counts for this version and names anything. Outside its versions it rests,
+    which is not the same as stale."""
+    if not applies_to(entry, implementation):
+        return True
+    named = [item for item in items if implementation_of(item) == name and entry.names(item)]
     for item in named:
-        item.add_marker(pytest.mark.xfail(reason=expectation.reason, strict=True))
+        item.add_marker(pytest.mark.xfail(reason=entry.told, strict=True, raises=entry.exceptions))
+        item.stash[EXPECTED] = entry
+    return bool(named)
+
+
+EXPECTED = pytest.StashKey[Expectation]()
+
+
+def applies_to(entry: Expectation, implementation: Implementation) -> bool:
+    if not entry.versions:
+        return True
+    try:
+        return Version(implementation.version or "") in SpecifierSet(entry.versions, prereleases=True)
+    except InvalidVersion:
+        raise pytest.UsageError(
+            f"{entry.where}: versions {entry.versions!r} can't be compared with version {implementation.version!r} of "
+            f"{implementation.name}"
+        ) from None
+
+
+def is_whole(items: Sequence[pytest.Item], arguments: Sequence[str]) -> bool:
+    """Whether all tests of all laws were collected, before ``-k`` and the tier chose among them."""
+    files = ("::" in argument or argument.endswith(".py") or ".test_" in argument for argument in arguments)
+    return not any(files) and {item.path.parent.name for item in items} >= PARTS

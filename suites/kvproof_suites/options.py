@@ -26,6 +26,18 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "results": {"default": None, "metavar": "DIR", "help": "folder of this run; default: results/<time>"},
     "bench": {"action": "store_true", "default": False, "help": "run the benchmarks as well, after the laws"},
     "seed": {"default": 0, "type": int, "metavar": "N", "help": "of all drawn data; a run repeats exactly; default: 0"},
+    "expect": {
+        "action": "append",
+        "default": [],
+        "metavar": "FILE",
+        "help": "known failures, TOML, strict: one that passes or names no test is an error; may be given again",
+    },
+    "min-verified": {
+        "default": 0,
+        "type": int,
+        "metavar": "N",
+        "help": "fail a run that verified fewer tests of laws than this",
+    },
     "churned": {
         "default": None,
         "metavar": "FILE",
@@ -42,7 +54,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 
 def destination(name: str) -> str:
-    return f"kvproof_{name}"
+    return f"kvproof_{name.replace('-', '_')}"
 
 
 def add_long_options(parser: pytest.Parser) -> None:

@@ -19,7 +19,7 @@ class Element(NamedTuple):
 
     output: str
     """out or lse"""
-    index: tuple[int, ...]
+    at: tuple[int, ...]
     got: float
     want: float
     bound: float
@@ -29,11 +29,12 @@ class LawBroken(AssertionError):
     """The implementation breaks the law; the text says what, where, and what was read or owned instead.
 
     What else is known goes into the script or the history that repeats the failure: the worst elements of the last
-    launch that was judged, or that the last two launches had to give the same bits, or the operations up to here.
+    launch that was judged, or in how many rows the last two launches had to give the same bits, or the operations up
+    to here.
     """
 
     def __init__(
-        self, text: str, elements: Sequence[Element] = (), same_bits: bool = False, history: History | None = None
+        self, text: str, elements: Sequence[Element] = (), same_bits: int = 0, history: History | None = None
     ) -> None:
         super().__init__(text)
         self.elements, self.same_bits, self.history = tuple(elements), same_bits, history

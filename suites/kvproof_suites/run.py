@@ -15,12 +15,12 @@ import pytest
 from kvproof_impls.registry import BUILT_IN, Implementation, ImplementationError, load
 from kvproof_suites import failures, options, summary
 from kvproof_suites.environment import describe
-from kvproof_suites.expectations import apply_expectations
+from kvproof_suites.exit_codes import LAW_BROKEN, NOTHING_VERIFIED
+from kvproof_suites.expectations import EXPECTED, apply_expectations
 from kvproof_suites.laws import LAWS
 from kvproof_suites.outcome import NOT_RUN, REFUSED
-from kvproof_suites.select import arrange
-
-NOTHING_VERIFIED = 5
+from kvproof_suites.repro.recorder import RecordedKernel
+from kvproof_suites.select import arrange, implementation_of, is_benchmark, law_of
 
 
 class LawRun:
@@ -30,10 +30,14 @@ class LawRun:
         self.config = config
         self.implementations = load_implementations(options.value(config, "impl"))
         self.device = choose_device(options.value(config, "device"))
-        self.is_controller = not hasattr(config, "workerinput")
-        self.folder = Path(options.value(config, "results") or Path("results", run_name()))
+        self.kernels = {name: RecordedKernel(impl.kernel) for name, impl in self.implementations.items() if impl.kernel}
+        worker: dict[str, Any] | None = getattr(config, "workerinput", None)
+        self.is_controller = worker is None
+        chosen = worker["kvproof_folder"] if worker else options.value(config, "results")
+        self.folder = Path(chosen or Path("results", run_name()))
         self.laws: list[dict[str, Any]] = []
         self.num_benchmarks = 0
+        self.num_crashes = 0
         self.started = time.monotonic()
 
     def pytest_report_header(self) -> list[str]:
@@ -43,6 +47,11 @@ class LawRun:
             f"kvproof: device {self.device}, tier {options.value(self.config, 'tier')}, "
             f"seed {options.value(self.config, 'seed')}, results {self.folder}",
         ]
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        """pytest-xdist's workers keep their scripts where the controller keeps the records."""
+        node.workerinput["kvproof_folder"] = str(self.folder)
 
     def pytest_sessionstart(self) -> None:
         if not self.is_controller:
@@ -70,22 +79,40 @@ class LawRun:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        apply_expectations(items, self.implementations)
+        given = [Path(path) for path in options.value(self.config, "expect")]
+        apply_expectations(items, self.implementations, given, self.config.args)
         arrange(self.config, items)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        for kernel in self.kernels.values():
+            kernel.start(recording=law_of(item) is not None and not is_benchmark(item))
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         report = yield
-        if call.excinfo is not None and report.failed:
-            failures.rewrite(item, call.excinfo, report)
+        if report.failed and call.excinfo is not None:
+            failures.rewrite(item, call.excinfo, report, self.keep(item, call.excinfo.value))
+        elif report.failed and EXPECTED in item.stash:
+            failures.tell_unexpected_pass(item, item.stash[EXPECTED], report)
         return report
+
+    def keep(self, item: pytest.Item, error: BaseException) -> list[str]:
+        """Write what repeats a failure into the folder of the run; lines that say where it is."""
+        from kvproof_suites.repro.keep import keep
+
+        name = implementation_of(item)
+        if law_of(item) is None or name is None:
+            return []
+        return keep(item, error, self.kernels.get(name), self.implementations[name].version, self.device, self.folder)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if not self.is_controller:
             return
         properties: dict[str, Any] = dict(report.user_properties)
+        self.num_crashes += report.when == "???"  # how pytest-xdist reports a worker that died
         for record in properties.get("kvproof_records", ()) if report.when == "teardown" else ():
             self.writer.write("benchmark", **record)
             self.num_benchmarks += record["timed"]
@@ -114,11 +141,14 @@ class LawRun:
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         if not self.is_controller:
             return
-        counts = Counter(record["outcome"] for record in self.laws)
+        counts = Counter(record["outcome"] for record in self.laws) + Counter(error=self.num_crashes)
+        least = options.value(self.config, "min-verified")
         nothing = not counts["verified"] and not self.num_benchmarks
         if nothing and exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
             session.exitstatus = NOTHING_VERIFIED
-        self.verdict = summary.verdict(counts, self.num_benchmarks, int(session.exitstatus))
+        elif counts["verified"] < least and exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = LAW_BROKEN
+        self.verdict = summary.verdict(counts, self.num_benchmarks, int(session.exitstatus), least)
         self.writer.write(
             "end",
             exit_code=int(session.exitstatus),
@@ -165,7 +195,8 @@ def outcome_of(report: pytest.TestReport) -> tuple[str, str | None] | None:
     """(outcome, reason) of a finished test; None while it is still under way."""
     text = str(report.longrepr[2]) if isinstance(report.longrepr, tuple) else report.longreprtext
     if report.failed:
-        return ("broken" if report.when == "call" else "error"), text
+        stale = text.startswith(failures.STALE)
+        return ("broken" if report.when == "call" and not stale else "error"), text
     if report.skipped:
         return skipped_outcome(report, text.removeprefix("Skipped: "))
     return ("verified", None) if report.when == "call" else None

@@ -1,13 +1,15 @@
-"""The end of a run in words: what was verified, refused, known broken, not run, and where the records lie."""
+"""The end of a run in words: what was verified, refused, known broken or not run, what took long, where it all lies."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from kvproof_suites.expectations import STATUSES
 
 OUTCOMES = {
     "verified": "verified",
@@ -17,12 +19,18 @@ OUTCOMES = {
     "known_broken": "known broken",
     "not_run": "not run here",
 }
+MAX_LINES = 20
+"""Of the list of reasons; the records have all of them."""
+
+Laws = list[dict[str, Any]]
 
 
-def verdict(counts: Mapping[str, int], num_benchmarks: int, exit_code: int) -> str:
+def verdict(counts: Mapping[str, int], num_benchmarks: int, exit_code: int, least: int = 0) -> str:
     told = ", ".join(f"{counts[key]} {word}" for key, word in OUTCOMES.items() if counts.get(key))
     if counts.get("broken") or counts.get("error"):
         return f"does not conform: {told}"
+    if 0 < counts.get("verified", 0) < least:
+        return f"verified too little: {told}; --min-verified asks for {least}"
     if counts.get("verified"):
         return f"conforms: {told}" if exit_code == 0 else f"no verdict (exit code {exit_code}): {told}"
     if num_benchmarks:
@@ -30,34 +38,60 @@ def verdict(counts: Mapping[str, int], num_benchmarks: int, exit_code: int) -> s
     return f"nothing was verified: {told or 'no law applied to these implementations'}"
 
 
-def print_summary(terminal: pytest.TerminalReporter, laws: list[dict[str, Any]], conclusion: str, folder: Path) -> None:
+def print_summary(terminal: pytest.TerminalReporter, laws: Laws, conclusion: str, folder: Path) -> None:
+    """Short, and shorter with ``-q``; coloured on a terminal only."""
     terminal.section("kvproof", sep="=")
-    by_implementation: dict[str, Counter[str]] = defaultdict(Counter)
-    for record in laws:
-        by_implementation[record["implementation"]][record["outcome"]] += 1
-    for name, counts in by_implementation.items():
-        terminal.write_line(f"{name}: " + ", ".join(f"{counts[k]} {word}" for k, word in OUTCOMES.items() if counts[k]))
-    print_reasons(terminal, laws)
-    print_slowest(terminal, laws)
-    terminal.write_line(f"verdict: {conclusion}", bold=True)
+    if terminal.verbosity >= 0:
+        lines = [*counts_of(laws), *reasons(laws), *errors_to_bounds(laws), *slowest(laws)]
+        for line in lines:
+            terminal.write_line(line)
+    good = conclusion.startswith("conforms")
+    terminal.write_line(f"verdict: {conclusion}", bold=True, green=good, red=not good)
     terminal.write_line(f"records: {folder / 'results.jsonl'}")
 
 
-def print_reasons(terminal: pytest.TerminalReporter, laws: list[dict[str, Any]]) -> None:
-    reasons = Counter(
+def counts_of(laws: Laws) -> Iterable[str]:
+    """A line for each implementation; what is known broken by the words that its author gave it."""
+    by_implementation: dict[str, Counter[str]] = defaultdict(Counter)
+    statuses: dict[str, Counter[str]] = defaultdict(Counter)
+    for record in laws:
+        by_implementation[record["implementation"]][record["outcome"]] += 1
+        if record["outcome"] == "known_broken":
+            statuses[record["implementation"]][record["reason"].partition(": ")[0]] += 1
+    for name, counts in by_implementation.items():
+        kinds = ", ".join(f"{statuses[name][status]} {status}" for status in STATUSES if statuses[name][status])
+        words = OUTCOMES | {"known_broken": f"known broken ({kinds})"}
+        yield f"{name}: " + ", ".join(f"{counts[key]} {word}" for key, word in words.items() if counts[key])
+
+
+def reasons(laws: Laws) -> Iterable[str]:
+    counted = Counter(
         (record["implementation"], record["outcome"], record["reason"])
         for record in laws
         if record["outcome"] in ("refused", "known_broken", "not_run")
     )
-    for (name, outcome, reason), count in sorted(reasons.items()):
-        terminal.write_line(f"  {name}: {count} {OUTCOMES[outcome]}: {reason}")
+    for (name, outcome, reason), count in sorted(counted.items())[:MAX_LINES]:
+        yield f"  {name}: {count} {OUTCOMES[outcome]}: {reason}"
+    if len(counted) > MAX_LINES:
+        yield f"  and {len(counted) - MAX_LINES} more reasons in the records"
 
 
-def print_slowest(terminal: pytest.TerminalReporter, laws: list[dict[str, Any]], shown: int = 10) -> None:
+def errors_to_bounds(laws: Laws) -> Iterable[str]:
+    """How near a right kernel comes to its bound."""
+    verified = [record for record in laws if record["outcome"] == "verified" and record["error_to_bound"] is not None]
+    if verified:
+        nearest = max(verified, key=lambda record: record["error_to_bound"])
+        yield (
+            f"largest error ÷ bound of what was verified: {nearest['error_to_bound']:.2g} "
+            f"({nearest['law']}, {nearest['implementation']})"
+        )
+
+
+def slowest(laws: Laws, shown: int = 10) -> Iterable[str]:
     seconds: dict[tuple[str, str], float] = defaultdict(float)
     for record in laws:
         seconds[record["implementation"], record["law"]] += record["seconds"]
-    slowest = sorted(seconds.items(), key=lambda entry: -entry[1])[:shown]
-    if slowest:
-        told = ", ".join(f"{law} {name} {spent:.1f} s" for (name, law), spent in slowest)
-        terminal.write_line(f"slowest laws: {told}")
+    ranked = sorted(seconds.items(), key=lambda entry: -entry[1])[:shown]
+    if ranked:
+        told = ", ".join(f"{law} {name} {spent:.1f} s" for (name, law), spent in ranked)
+        yield f"slowest laws: {told}; all {len(seconds)} took {sum(seconds.values()):.1f} s"

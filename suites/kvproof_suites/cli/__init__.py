@@ -10,8 +10,24 @@ from typing import Any, Never
 
 import click
 
-CONFORMS, LAW_BROKEN, INTERRUPTED, INTERNAL_ERROR, USAGE_ERROR, NOTHING_VERIFIED = range(6)
-"""Exit codes, the same as of a law run under pytest."""
+from kvproof_suites.exit_codes import (
+    CONFORMS,
+    INTERNAL_ERROR,
+    INTERRUPTED,
+    LAW_BROKEN,
+    NOTHING_VERIFIED,
+    USAGE_ERROR,
+)
+
+__all__ = [
+    "CONFORMS",
+    "INTERNAL_ERROR",
+    "INTERRUPTED",
+    "LAW_BROKEN",
+    "NOTHING_VERIFIED",
+    "USAGE_ERROR",
+    "main",
+]
 
 COMMANDS = {
     "run": "run",

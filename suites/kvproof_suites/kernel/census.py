@@ -15,7 +15,8 @@ import torch
 
 from kvproof_impls.contract import AttentionSpec
 from kvproof_suites.kernel.pages import Pages, locate
-from kvproof_suites.outcome import LawBroken, refuse
+from kvproof_suites.outcome import Element, LawBroken, refuse
+from kvproof_suites.repro.evidence import worst
 
 LARGEST_COUNT = {"float32": 1000, "float16": 100, "bfloat16": 50}
 """A count c comes back with an error below c·2u for the output's unit roundoff u (2u: rounding toward zero)."""
@@ -71,11 +72,25 @@ def judge(census: Census, spec: AttentionSpec, out: torch.Tensor) -> None:
         foreign = owners[token].clone()
         foreign[:, own] = 0
         if not (foreign == 0).all() or not ((owners[token, :, own] - 1).abs() < 0.25).all():
-            raise LawBroken(explain_foreign(census, row, index, foreign))
+            raise LawBroken(explain_foreign(census, row, index, foreign), elements_of(census, spec, out, token))
         wanted = census.counts[token, of_key_head].double()
         counted = classes[token] * census.visible[token]
         if not ((counted - wanted).abs() < 0.25).all():
-            raise LawBroken(explain_count(census, row, index, counted, wanted))
+            told = explain_count(census, row, index, counted, wanted)
+            raise LawBroken(told, elements_of(census, spec, out, token))
+
+
+def elements_of(census: Census, spec: AttentionSpec, out: torch.Tensor, token: int) -> list[Element]:
+    """The elements of query ``token`` that count wrongly."""
+    got = out.double().cpu()
+    of_key_head = torch.arange(spec.num_q_heads) // spec.group_size
+    own, n = locate(census.pages, token)[0] % (census.num_owners - 1), int(census.visible[token])
+    want, bound = got.clone(), torch.zeros_like(got)
+    want[token, :, : census.num_owners] = 0
+    want[token, :, own], bound[token, :, own] = 1, 0.25
+    want[token, :, census.num_owners :] = census.counts[token, of_key_head].double() / n
+    bound[token, :, census.num_owners :] = 0.25 / n
+    return worst("out", got, want, bound)
 
 
 def explain_foreign(census: Census, row: int, index: int, foreign: torch.Tensor) -> str:

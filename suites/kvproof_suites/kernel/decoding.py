@@ -7,9 +7,11 @@ import math
 import torch
 
 from kvproof_impls.contract import AttentionSpec
+from kvproof_suites.kernel.clusters import clusters
 from kvproof_suites.kernel.needle import Needle
 from kvproof_suites.kernel.pages import locate
 from kvproof_suites.outcome import LawBroken
+from kvproof_suites.repro.evidence import worst
 
 
 def judge(needle: Needle, spec: AttentionSpec, out: torch.Tensor) -> None:
@@ -22,7 +24,11 @@ def judge(needle: Needle, spec: AttentionSpec, out: torch.Tensor) -> None:
     if not wrong.any():
         return
     token, head = wrong.any(2).nonzero()[0].tolist()
-    raise LawBroken(explain(needle, spec, out, expected, token, head, int(wrong.any(2).sum())))
+    told = explain(needle, spec, out, expected, token, head, int(wrong.any(2).sum()))
+    where = clusters(needle.pages, wrong.any(2), needle.targets)
+    judged = torch.where((needle.targets >= 0).unsqueeze(2), expected, out)
+    elements = worst("out", out * spec.v_scale, judged * spec.v_scale, torch.tensor(spec.v_scale / 4))
+    raise LawBroken(f"{told}\n{where}", elements)
 
 
 def explain(

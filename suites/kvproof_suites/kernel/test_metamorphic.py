@@ -41,7 +41,7 @@ def require_same_bits(before: Output, after: Output, what: str) -> None:
     for name, first, second in zip(("out", "lse"), before, after, strict=True):
         if first is not None and second is not None and not torch.equal(first, second):
             rows = (~torch.isclose(first, second, rtol=0, atol=0)).flatten(1).any(1).nonzero().flatten().tolist()
-            raise LawBroken(f"{what} changed {name} in query rows {rows[:8]} of {first.shape[0]}")
+            raise LawBroken(f"{what} changed {name} in query rows {rows[:8]} of {len(first)}", same_bits=len(first))
 
 
 def compare(under_test: KernelUnderTest, feature: str, drawn: Drawn, before: Output, after: Output, what: str) -> None:

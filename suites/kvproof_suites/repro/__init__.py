@@ -1,0 +1,1 @@
+"""Scripts that repeat a failure with nothing but torch and the implementation."""
