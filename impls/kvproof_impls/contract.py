@@ -39,6 +39,8 @@ class BlockAllocator(Protocol):
     ``append_step(seqs, tokens)`` takes one token a row and gives a PagedBatch, its ``copies`` to be made before the
     step writes. ``swap_out(seq)`` gives (device, host) copies, ``swap_in(seq)`` (host, device) ones, host ids in
     ``range(num_host_blocks)``; in between ``seq`` has no table and knows only ``swap_in`` and ``free``.
+    With ``window``, positions that the first token handed out last can't see (``window - 1`` before it are seen) may
+    have no block: the table names the reserved ``null_block`` there.
     ``eviction = "lru"`` declares that of the blocks that nobody owns those without content are handed out first, then
     the least recently used, a child before its parent.
     """

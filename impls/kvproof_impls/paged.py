@@ -7,9 +7,9 @@ a token that fits in slots its sequence owns alone costs one dictionary look-up,
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from kvproof_impls.paged_pool import BlockPool, SequenceState
+from kvproof_impls.paged_pool import BlockPool, SequenceState, plain
 
 if TYPE_CHECKING:
     from kvproof_impls.contract import PagedBatch
@@ -29,8 +29,10 @@ class PagedAllocator(BlockPool):
 
     eviction = "lru"
 
-    def __init__(self, num_blocks: int, block_size: int, num_host_blocks: int | None = None) -> None:
-        super().__init__(num_blocks, block_size)
+    def __init__(
+        self, num_blocks: int, block_size: int, num_host_blocks: int | None = None, num_reserved: int = 0
+    ) -> None:
+        super().__init__(num_blocks, block_size, num_reserved)
         self.num_host_blocks = num_blocks if num_host_blocks is None else num_host_blocks
         self._sequences: dict[Hashable, SequenceState] = {}
         self._swapped: dict[Hashable, SequenceState] = {}
@@ -44,7 +46,7 @@ class PagedAllocator(BlockPool):
             MemoryError: too few free blocks.
         """
         self._refuse_known(seq)
-        tokens = _plain(tokens)
+        tokens = plain(tokens)
         hits, nodes = self._find(tokens, (key,))
         num_fresh = self._blocks_for(len(tokens)) - len(hits)
         self._require(num_fresh + sum(self._references[block] == 0 for block in hits))
@@ -66,7 +68,7 @@ class PagedAllocator(BlockPool):
         """
         state = self._sequences[seq]
         if tokens.__class__ is not list:
-            tokens = _plain(tokens)
+            tokens = plain(tokens)
         num_new = len(tokens)
         copies: Copies = () if num_new <= state.room else self._make_room(state, num_new)
         state.room -= num_new
@@ -91,7 +93,7 @@ class PagedAllocator(BlockPool):
         copies: list[tuple[int, int]] = []
         for state in crowded:
             copies += self._make_room(state, 1)
-        for state, token in zip(states, _plain(tokens), strict=True):
+        for state, token in zip(states, plain(tokens), strict=True):
             state.room -= 1
             state.tokens.append(token)
         lengths = [len(state.tokens) for state in states]
@@ -129,7 +131,7 @@ class PagedAllocator(BlockPool):
         for block in table:
             self._references[block] += 1
         self._sequences[child] = twin = SequenceState(state.tokens.copy(), table, state.nodes.copy(), state.root)
-        twin.publishes = state.publishes
+        twin.publishes, twin.num_gone = state.publishes, state.num_gone
         state.room = 0  # the last block is shared now: the next append has to look
         return ()
 
@@ -196,7 +198,7 @@ class PagedAllocator(BlockPool):
 
     def cached_prefix(self, tokens: Sequence[int], key: tuple[Hashable, ...] = ()) -> int:
         """How many leading tokens ``allocate`` would find cached now."""
-        return len(self._find(_plain(tokens), (key,))[0]) * self.block_size
+        return len(self._find(plain(tokens), (key,))[0]) * self.block_size
 
     def reset_prefix_cache(self) -> None:
         """Forget all that was computed so far; live sequences go on, and publish no more."""
@@ -244,8 +246,3 @@ class PagedAllocator(BlockPool):
         table.extend([self._take() for _ in range(num_fresh)])
         state.room = len(table) * self.block_size - length
         return copies
-
-
-def _plain(tokens: Any) -> list[int]:
-    """Token ids as a list of ints, from a list, a tuple or an array."""
-    return tokens.tolist() if hasattr(tokens, "tolist") else list(tokens)

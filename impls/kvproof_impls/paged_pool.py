@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Sequence
+from typing import Any
 
 
 class SequenceState:
     """A live sequence, or one that is swapped out."""
 
-    __slots__ = ("host_blocks", "nodes", "publishes", "room", "root", "table", "tokens")
+    __slots__ = ("host_blocks", "nodes", "num_gone", "publishes", "room", "root", "table", "tokens")
 
     def __init__(self, tokens: list[int], table: list[int], nodes: list[int], root: Hashable) -> None:
         self.tokens = tokens
@@ -22,6 +23,7 @@ class SequenceState:
         self.nodes = nodes  # one a complete block that is known to the cache
         self.root = root
         self.publishes = True
+        self.num_gone = 0  # leading blocks that were given back, where a window lets them go
         self.room = 0  # slots past the last token that can be written without looking at their block
         self.host_blocks: list[int] = []  # where it is while it is swapped out
 
@@ -41,7 +43,7 @@ class BlockPool:
         self.num_blocks = num_blocks
         self.pool_blocks = num_blocks + num_reserved
         self.block_size = block_size
-        self._references = [0] * num_blocks
+        self._references = [0] * self.pool_blocks
         self._blank = list(range(num_blocks - 1, -1, -1))  # free, nothing worth keeping
         self._evictable: OrderedDict[int, None] = OrderedDict()  # free, still findable; oldest first
         self._cached: dict[Hashable, int] = {}  # name -> block
@@ -113,3 +115,8 @@ class BlockPool:
     def _unpublish(self, block: int) -> None:
         if block in self._labels:
             del self._cached[self._labels.pop(block)[0]]
+
+
+def plain(tokens: Any) -> list[int]:
+    """Token ids as a list of ints, from a list, a tuple or an array."""
+    return tokens.tolist() if hasattr(tokens, "tolist") else list(tokens)

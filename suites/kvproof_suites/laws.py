@@ -242,6 +242,15 @@ LAWS: dict[str, Law] = {
             "vllm-project/vllm#4761",
         ),
         Law(
+            "A4",
+            "reserved blocks are inert",
+            "A reserved block is never handed out, freed, counted, written or copied; in a table it stands only where "
+            "nothing is seen any more.",
+            "Padding writes into the null block; whoever owns it as well reads that.",
+            "vllm-project/vllm#50531",
+            needs="pool_blocks above num_blocks",
+        ),
+        Law(
             "A5",
             "every exit releases",
             "After any number of requests have come and gone every block is free.",
@@ -269,7 +278,7 @@ LAWS: dict[str, Law] = {
             "first, a child before its parent.",
             "A chain evicted from its head leaves blocks that are cached and can't be found.",
             "vllm-project/vllm#42656",
-            needs="eviction = \"lru\"",
+            needs='eviction = "lru"',
         ),
         Law(
             "A9",

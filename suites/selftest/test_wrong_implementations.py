@@ -14,7 +14,7 @@ from kvproof_reports.records import read_run
 from selftest.wrong.meant_laws import CATALOGUES, MEANT
 
 SUITES = Path(__file__).parent.parent
-RIGHT = ("selftest.wrong.right_kernel:RightKernel", "paged")
+RIGHT = ("selftest.wrong.right_kernel:RightKernel", "paged", "selftest.wrong.right_allocators:SmallWindow")
 
 Broken = dict[str, dict[str, set[str]]]
 

@@ -13,3 +13,18 @@ def require(make_allocator: Any, *capabilities: str) -> None:
     for capability in capabilities:
         if not callable(getattr(allocator, capability, None)):
             refuse(f"{make_allocator.name} declares no {capability}")
+
+
+def require_window(make_allocator: Any) -> int:
+    """The declared window; the test is refused where there is none."""
+    window = getattr(make_allocator(4, 4), "window", None)
+    if window is None:
+        refuse(f"{make_allocator.name} declares no window")
+    return int(window)
+
+
+def require_reserved_block(make_allocator: Any) -> None:
+    """Refuse the test when every block of the pool can be owned."""
+    allocator = make_allocator(4, 4)
+    if allocator.pool_blocks == allocator.num_blocks:
+        refuse(f"{make_allocator.name} reserves no block")

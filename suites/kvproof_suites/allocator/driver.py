@@ -30,6 +30,10 @@ class Driver:
         self.block_size: int = allocator.block_size
         self.shadow = ShadowPool(allocator.pool_blocks, allocator.block_size)
         self.host = ShadowPool(getattr(allocator, "num_host_blocks", 0), allocator.block_size)
+        self.window: int | None = getattr(allocator, "window", None)
+        self.null_block: int | None = getattr(allocator, "null_block", None)
+        self.seen: set[int] = set()
+        """Blocks that tables have named so far."""
         self.live: dict[Hashable, Live] = {}
         self.swapped: dict[Hashable, Live] = {}
         self.tables: dict[Hashable, list[int]] = {}
@@ -80,7 +84,7 @@ class Driver:
         land(self, parent)
         copies = self.operate("fork", parent, child, certain=self.num_free() > 0)
         record = self.live[parent]
-        self.live[child] = Live(record.key, record.epoch, record.tags.copy())
+        self.live[child] = Live(record.key, record.epoch, record.tags.copy(), first_query=record.first_query)
         make_copies(self, [child], copies)
         self.settle()
         return list(copies)
@@ -138,6 +142,15 @@ class Driver:
 
     def refresh(self) -> None:
         self.tables = {seq: self._table(seq) for seq in self.live}
+        self.seen.update(*self.tables.values())
+
+    def first_seen(self, seq: Hashable) -> int:
+        """The first position of ``seq`` that a query may still see; it and all later ones need a block."""
+        return 0 if self.window is None else max(0, self.live[seq].first_query - self.window + 1)
+
+    def owned(self) -> set[int]:
+        """Blocks that live tables name, but for the null block."""
+        return {block for table in self.tables.values() for block in table} - {self.null_block}
 
     def mark_committed(self, seq: Hashable) -> None:
         """The complete blocks of ``seq`` may be found from now on."""

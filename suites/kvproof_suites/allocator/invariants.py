@@ -15,7 +15,7 @@ Check = Callable[["Driver"], Iterator[str]]
 
 def conservation(driver: Driver) -> Iterator[str]:
     """Free blocks are those that no live table names."""
-    owned = {block for table in driver.tables.values() for block in table}
+    owned = driver.owned()
     free, expected = driver.num_free(), driver.allocator.num_blocks - len(owned)
     if free != expected:
         yield (
@@ -44,6 +44,8 @@ def one_place(driver: Driver) -> Iterator[str]:
     places: dict[int, tuple[object, int]] = {}
     for seq, table in driver.tables.items():
         for logical, block in enumerate(table):
+            if block == driver.null_block:
+                continue
             other, at = places.setdefault(block, (seq, logical))
             if at != logical:
                 yield f"block {block} is logical block {logical} of {seq!r} and logical block {at} of {other!r}"
@@ -62,12 +64,14 @@ def read_back(driver: Driver) -> Iterator[str]:
     size, slots = driver.block_size, driver.shadow.slots
     for seq, record in driver.live.items():
         length = min(record.pending, default=len(record.tags))
+        first = driver.first_seen(seq)
         for start, block in zip(range(0, length, size), driver.tables[seq], strict=False):
-            want = record.tags[start : min(start + size, length)]
-            found = slots[block * size : block * size + len(want)]
+            skipped = max(0, first - start)
+            want = record.tags[start + skipped : min(start + size, length)]
+            found = slots[block * size + skipped : block * size + skipped + len(want)]
             if found != want:
                 offset = next((i for i, tag in enumerate(found) if tag != want[i]), 0)
-                where = place(start + offset, block, size)
+                where = place(start + skipped + offset, block, size)
                 reads = found[offset] if found else None
                 yield f"{where} of {seq!r} must read {want[offset]}; it reads {reads or 'never written'}"
 
@@ -110,13 +114,27 @@ def reserves_max_length(driver: Driver) -> bool:
     return bool(getattr(driver.allocator, "reserves_max_length", False))
 
 
+def reserved_stay_reserved(driver: Driver) -> Iterator[str]:
+    """No more blocks than are usable ever stand in tables; the null block only where nothing is seen any more."""
+    named = driver.seen - {driver.null_block}
+    if len(named) > driver.allocator.num_blocks:
+        yield f"{len(named)} blocks have been handed out, {sorted(named)}; {driver.allocator.num_blocks} are usable"
+    for seq, table in driver.tables.items():
+        first = driver.first_seen(seq)
+        for logical, block in enumerate(table):
+            if block == driver.null_block and (logical + 1) * driver.block_size > first:
+                yield f"{seq!r} sees position {first} on, and its logical block {logical} is the null block"
+
+
 INVARIANTS: Mapping[str, tuple[Check, ...]] = {
     "A1": (conservation, ids_in_range, bounded_waste),
     "A3": (one_place,),
+    "A4": (reserved_stay_reserved,),
     "A7": (room,),
     "B4": (found_is_committed,),
     "B5": (found_is_held,),
     "B9": (found_is_recent,),
     "C1": (read_back,),
     "D1": (read_back,),
+    "G11": (read_back,),
 }

@@ -25,6 +25,8 @@ class Live:
     """Positions whose write has not landed; always the last ones."""
     num_reserved: int = 0
     """Tokens that the table must have room for, look-ahead included."""
+    first_query: int = 0
+    """Position of the first token that was handed out last: no query to come sees further back than it does."""
     host_blocks: tuple[int, ...] = ()
     """Where its blocks were copied to while it is swapped out."""
 

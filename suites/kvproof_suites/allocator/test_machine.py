@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, Verbosity, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from kvproof_suites.allocator.capabilities import require
+from kvproof_suites.allocator.capabilities import require, require_reserved_block
 from kvproof_suites.allocator.driver import Driver
 from kvproof_suites.allocator.machine import machine_for
 from kvproof_suites.allocator.programs import shortest
@@ -18,6 +18,7 @@ PROGRAMS = {
     "A1": ["at once"],
     "A2": ["at once"],
     "A3": ["at once"],
+    "A4": ["at once"],
     "A5": ["at once"],
     "A6": ["at once"],
     "A7": ["at once"],
@@ -59,6 +60,8 @@ UNSHRUNK: dict[str, Any] = {
     [pytest.param(law, mode, marks=pytest.mark.law(law)) for law, modes in PROGRAMS.items() for mode in modes],
 )
 def test_any_program_keeps_the_law(make_allocator: Any, law: str, writes: str) -> None:
+    if law == "A4":
+        require_reserved_block(make_allocator)
     if law in NEEDS:
         require(make_allocator, NEEDS[law])
 

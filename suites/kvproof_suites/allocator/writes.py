@@ -34,6 +34,8 @@ def make_copies(driver: Driver, seqs: Sequence[Hashable], copies: Iterable[Seque
     driver.require("C2", in_pool, f"copies {pairs} name blocks outside the pool of {len(blocks)}", fatal=True)
     independent = len(set(destinations)) == len(pairs) and not set(destinations) & set(sources)
     driver.require("C2", independent, f"copies {pairs} depend on their order", fatal=True)
+    if driver.null_block in sources + destinations:
+        driver.report("A4", f"copies {pairs} touch the null block {driver.null_block}")
     driver.refresh()
     for destination in destinations:
         require_unread(driver, seqs, destination)
@@ -54,6 +56,7 @@ def hand_out(driver: Driver, seq: Hashable, first: int, held: Sequence[int], in_
     """Queue the writes of ``seq`` from position ``first`` on; make them unless the run is one step late."""
     driver.refresh()
     record, table, size = driver.live[seq], driver.tables[seq], driver.block_size
+    record.first_query = first
     for position in range(first, len(record.tags)):
         if position // size >= len(table):
             room = f"the table {table} ends at token {len(table) * size}"
@@ -61,6 +64,8 @@ def hand_out(driver: Driver, seq: Hashable, first: int, held: Sequence[int], in_
         block = table[position // size]
         if block not in range(driver.shadow.pool_blocks):
             driver.report("A1", f"the table {table} of {seq!r} names a block outside the pool", fatal=True)
+        if block == driver.null_block:
+            driver.report("A4", f"position {position} of {seq!r} is to be written into the null block", fatal=True)
         record.pending[position] = Handed(block, "C1" if block in held else "A3", in_prompt)
     if not driver.late:
         land(driver, seq)
