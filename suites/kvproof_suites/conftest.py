@@ -39,6 +39,7 @@ def pytest_ignore_collect(config: pytest.Config) -> bool | None:
     return None if options.value(config, "impl") else True
 
 
+@pytest.hookimpl(tryfirst=True)  # so that a test has one id, whichever way the laws are collected
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     marker = metafunc.definition.get_closest_marker("law")
     judges = partial(metafunc.config.hook.pytest_kvproof_judges, law=marker.args[0] if marker else None)
