@@ -149,6 +149,13 @@ class FiniteSentinel(RightKernel):
         return torch.einsum("hqk,khd->qhd", scores.softmax(2), value), torch.logsumexp(scores, 2).T
 
 
+class ContextOfNothingHasOneKey(RightKernel):
+    """An empty context is clamped to one token, and the null block has one."""
+
+    def context_len(self, batch: PagedBatch, row: int) -> int:
+        return max(1, batch.context_lens_host[row])
+
+
 class MaximumStartsAtMinus5e4(RightKernel):
     """The running maximum starts at a finite number, which beats every logit below it."""
 
@@ -193,8 +200,9 @@ WRONG: dict[str, Wrong] = {
             "a sum over blocks sorted by id",
             "the order of summation depends on where blocks lie",
         ),
-        Wrong(SumInRandomOrder, "G5", "triton-lang/triton#1273", "the order of summation depends on nothing"),
+        Wrong(SumInRandomOrder, "G5", "ours", "the order of summation depends on nothing"),
         Wrong(FiniteSentinel, "G6", "ours", "masked scores are -1e4 instead of minus infinity"),
+        Wrong(ContextOfNothingHasOneKey, "G6", "flashinfer-ai/flashinfer#3047", "an empty context reads a token"),
         Wrong(
             MaximumStartsAtMinus5e4,
             "G7",

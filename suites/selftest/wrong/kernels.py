@@ -49,7 +49,8 @@ class LocationsAreNotPadded(RightKernel):
     tokens of the one before, instead of at its own first block."""
 
     def slots(self, spec: AttentionSpec, batch: PagedBatch, row: int, context_len: int) -> Sequence[int]:
-        size, flat = spec.block_size, []
+        flat: list[int] = []
+        size = spec.block_size
         for other, length in enumerate(batch.context_lens_host):
             for block in self.block_table(batch, other)[: -(-length // size)]:
                 flat += range(block * size, (block + 1) * size)
