@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 import pytest
 
 if TYPE_CHECKING:
-    from kvproof_suites.histories import History
+    from kvproof_suites.allocator.history import History
 
 REFUSED = "refused by declaration: "
 NOT_RUN = "not run here: "

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kvproof_suites.allocator.driver import Driver
+from kvproof_suites.allocator.history import HISTORY
 
 Drive = Callable[..., Driver]
 
@@ -18,7 +19,9 @@ def drive(make_allocator: Any, request: pytest.FixtureRequest) -> Drive:
     marker = request.node.get_closest_marker("law")
 
     def build(num_blocks: int, block_size: int, late: bool = False) -> Driver:
-        return Driver(make_allocator(num_blocks, block_size), marker.args, late)
+        driver = Driver(make_allocator(num_blocks, block_size), marker.args, late)
+        request.node.stash[HISTORY] = driver.history
+        return driver
 
     return build
 

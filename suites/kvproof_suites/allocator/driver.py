@@ -12,6 +12,7 @@ from typing import Any
 
 from kvproof_suites.allocator import invariants
 from kvproof_suites.allocator.demand import num_needed
+from kvproof_suites.allocator.history import History
 from kvproof_suites.allocator.live import Derailed, Live, spell
 from kvproof_suites.allocator.shadow import ShadowPool, Tag, tags_of
 from kvproof_suites.allocator.writes import check_hit, hand_out, land, make_copies
@@ -41,9 +42,7 @@ class Driver:
         self.committed: set[Tag] = set()
         self.known: dict[tuple[tuple[Hashable, ...], tuple[int, ...]], None] = {}
         self._unused = itertools.count(1_000_000)
-        when = "  # writes land one step late" if late else ""
-        shape = f"{allocator.num_blocks}, {allocator.block_size}"
-        self.program = [f"allocator = {type(allocator).__name__}({shape}){when}"]
+        self.history = History(allocator.num_blocks, allocator.block_size, late)
 
     def allocate(self, seq: Hashable, tokens: Sequence[int], key: tuple[Hashable, ...] = ()) -> int:
         tokens = list(tokens)
@@ -162,8 +161,9 @@ class Driver:
     def report(self, law: str, what: str, fatal: bool = False, cause: Exception | None = None) -> None:
         """Raise LawBroken when ``law`` is enforced; otherwise go on, unless nothing can be judged any more."""
         if law in self.laws:
-            program = "\n    ".join(self.program)
-            raise LawBroken(f"{law}: {what}\n  after\n    {program}") from cause
+            self.history.law = law
+            program = "\n    ".join(self.history.program(type(self.allocator).__name__))
+            raise LawBroken(f"{law}: {what}\n  after\n    {program}", history=self.history) from cause
         if fatal:
             raise Derailed(f"{law}: {what}") from cause
 
@@ -197,17 +197,19 @@ class Driver:
         """Call ``method`` with valid arguments. ``certain``: it has room, and a MemoryError would be a lie."""
         call = spell(method, args)
         before = self.observe() if "A6" in self.laws else None
-        self.program.append(f"allocator.{call}")
+        operation = self.history.add(method, args)
         try:
-            return getattr(self.allocator, method)(*args)
+            operation.returned = getattr(self.allocator, method)(*args)
+            return operation.returned
         except MemoryError as error:
-            self.program[-1] += "  # MemoryError"
+            operation.raised = "MemoryError"
             excused = invariants.reserves_max_length(self) and method != "allocate"
             self.require("A6", excused or not certain, f"{call} raised MemoryError although there was room: {error}")
             if before is not None:
                 self.require_unchanged("A6", call, before)
             raise
         except Exception as error:
+            operation.raised = type(error).__name__
             self.report("E5", f"{call} is valid and raised {type(error).__name__}: {error}", fatal=True, cause=error)
 
     def _table(self, seq: Hashable) -> list[int]:

@@ -47,6 +47,7 @@ def try_admission(driver: Driver, num_tokens: int) -> None:
 def refused(driver: Driver, expected: type[Exception], method: str, *args: Any) -> None:
     """The call breaks the contract: it must raise ``expected``, and change nothing (E5)."""
     call, before = spell(method, args), driver.observe()
+    driver.history.add(method, args, must_raise=expected.__name__)
     try:
         getattr(driver.allocator, method)(*args)
     except expected:

@@ -47,7 +47,8 @@ def swap_in(driver: Driver, seq: Hashable) -> None:
 def checked(driver: Driver, copies: Iterable[Sequence[int]], num_sources: int, num_destinations: int) -> Pairs:
     pairs = [(int(source), int(destination)) for source, destination in copies]
     inside = all(s in range(num_sources) and d in range(num_destinations) for s, d in pairs)
-    outside = f"{driver.program[-1]} orders {pairs}, from a pool of {num_sources} blocks to one of {num_destinations}"
+    call = driver.history.operations[-1]
+    outside = f"allocator.{call} orders {pairs}, from a pool of {num_sources} blocks to one of {num_destinations}"
     driver.require("C2", inside, outside, fatal=True)
     destinations = [destination for _, destination in pairs]
     driver.require("C2", len(set(destinations)) == len(pairs), f"copies {pairs} depend on their order", fatal=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from kvproof_suites.cli import replaying
+from kvproof_suites.cli import replay_history, replaying
 from kvproof_suites.cli.terminal import show_json, show_table
 
 AT_LEAST_ONE = click.IntRange(min=1)
@@ -14,7 +14,9 @@ AT_LEAST_ONE = click.IntRange(min=1)
 
 @click.command()
 @click.argument("trace", required=False, type=click.Path(path_type=Path))
-@click.option("--impl", default="paged,contiguous", show_default=True, help="Allocators, separated by commas.")
+@click.option(
+    "--impl", "--allocator", default="paged,contiguous", show_default=True, help="Allocators, separated by commas."
+)
 @click.option("--limit", type=AT_LEAST_ONE, default=replaying.LIMIT, show_default=True, help="Requests to replay.")
 @click.option(
     "--block-size", type=AT_LEAST_ONE, default=replaying.BLOCK_SIZE, show_default=True, help="Tokens a block."
@@ -24,7 +26,9 @@ AT_LEAST_ONE = click.IntRange(min=1)
 @click.option("--format", "format_", help="azure, mooncake or native; without it, found from the content.")
 @click.option("--churned", type=click.Path(path_type=Path), help="Write the block tables left behind to this file.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON array.")
+@click.pass_context
 def command(
+    context: click.Context,
     trace: Path | None,
     impl: str,
     limit: int,
@@ -37,13 +41,23 @@ def command(
 ) -> None:
     """Replay the first requests of TRACE through allocators: waste, capacity, preemptions, hit rate.
 
+    A history that a failed law left behind is replayed operation by operation, with the shadow pool, under all laws:
+    exit code 1 when one is broken.
+
     Without TRACE, a made-up sample. Waste is the share of held slots without a token; peak and mean count the
     sequences that ran at once. The tables of --churned come from the first allocator, and feed `pytest --churned`.
 
     \b
     kvproof replay AzureLLMInferenceTrace_conv.csv
+    kvproof replay results/20260101-120000-1/repro/C1-0a1b2c3d.jsonl --allocator my_blocks:factory
     kvproof replay trace.jsonl --impl=paged,my_blocks:factory --num-blocks=8192 --churned=churned.json
     """
+    if trace is not None and replay_history.is_history(trace):
+        given = [name for name in context.params if name not in ("trace", "impl") and is_given(context, name)]
+        if given:
+            raise click.UsageError(f"{trace} is a history, which has no use for --{given[0].replace('_', '-')}")
+        replay_history.replay(trace, impl)
+        return
     loaded = replaying.load_trace(trace, limit, format_)
     allocators = replaying.load_allocators(impl)
     sizes = {"block_size": block_size, "num_blocks": num_blocks, "max_num_seqs": max_num_seqs}
@@ -60,6 +74,10 @@ def command(
         show_table(replaying.COLUMNS, map(replaying.table_row, replayed), title=title)
     if churned:
         _write(replayed, churned)
+
+
+def is_given(context: click.Context, name: str) -> bool:
+    return context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
 
 
 def _write(replayed: list[replaying.Replayed], churned: Path) -> None:

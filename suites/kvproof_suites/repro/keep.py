@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from kvproof_suites.allocator.history import HISTORY
 from kvproof_suites.conftest import KernelUnderTest
 from kvproof_suites.failures import headline, indent
 from kvproof_suites.kernel.attend import arithmetic
@@ -38,7 +39,7 @@ def keep(
     Telling of a failure must not become one: whatever goes wrong here is told in its place.
     """
     try:
-        history = getattr(error, "history", None)
+        history = getattr(error, "history", None) or item.stash.get(HISTORY, None)
         if history is not None:
             path = write(folder, item, "jsonl", history.text())
             return [f"history: {path}", f"replay:  kvproof replay {path} --allocator {implementation_of(item)}"]
