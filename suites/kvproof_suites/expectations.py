@@ -144,9 +144,9 @@ def apply_expectations(
 def mark(entry: Expectation, items: Sequence[pytest.Item], name: str, implementation: Implementation) -> bool:
     """Mark what ``entry`` names; whether it counts for this version and names anything. Outside its versions it rests,
     which is not the same as stale."""
-    if not applies_to(entry, implementation):
-        return True
     named = [item for item in items if implementation_of(item) == name and entry.names(item)]
+    if (named or implementation.version) and not applies_to(entry, implementation):
+        return True
     for item in named:
         item.add_marker(pytest.mark.xfail(reason=entry.told, strict=True, raises=entry.exceptions))
         item.stash[EXPECTED] = entry

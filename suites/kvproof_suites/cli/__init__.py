@@ -100,5 +100,5 @@ def main() -> None:
     pytest --pyargs kvproof_suites --impl=my_kernel:factory
 
     \b
-    Exit codes: 0 conforms, 1 a law is broken, 2 interrupted, 3 internal error, 4 usage error, 5 nothing verified.
+    Exit codes: 0 conforms, 1 a law is broken, 2 interrupted, 3 internal error, 4 usage error, 5 nothing was verified.
     """
