@@ -10,9 +10,13 @@ from collections.abc import Generator
 
 import pytest
 
-from kvproof_suites import options
+from kvproof_suites import hooks, options
 
 RUN = "kvproof-run"
+
+
+def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
+    pluginmanager.add_hookspecs(hooks)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
