@@ -1,6 +1,8 @@
 # A fresh machine needs Python 3.11+, make and gcc; everything else is set up here.
 #   make run     judge one implementation, benchmark it, log it, write the report   (IMPL=triton TRACE=file.csv)
 #   make test    lint, types and every test of the repository
+#   make kill-table  every wrong implementation under every law, written to SPEC-KILLS.md
+#   make nightly     the searches that are too long for every day: the budget's fuzz at full length
 #   make gpu     laws and benchmark on a CUDA device                                (GPU_IMPLS="triton flashinfer")
 
 PYTHON ?= python3
@@ -13,9 +15,9 @@ BIN := .venv/bin
 INSTALLED := .venv/installed
 
 # The tests' tensors are tiny; with two processes torch's threads would only wait for each other.
-test laws: export OMP_NUM_THREADS = 1
+test laws kill-table nightly: export OMP_NUM_THREADS = 1
 
-.PHONY: run test lint laws gpu clean
+.PHONY: run test lint laws kill-table nightly gpu clean
 
 run: $(INSTALLED)
 	$(BIN)/kvproof run --impl=$(IMPL) $(if $(TRACE),--trace=$(TRACE))
@@ -31,6 +33,13 @@ lint: $(INSTALLED)
 
 laws: $(INSTALLED)
 	$(BIN)/pytest -n 2 suites/ --impl=$(LAW_IMPLS) --tier=smoke
+
+kill-table: $(INSTALLED)
+	$(BIN)/python -m selftest.killtable
+
+nightly: export KVPROOF_NIGHTLY = 1
+nightly: $(INSTALLED)
+	$(BIN)/pytest -n 2 --timeout=3600 suites/selftest/nightly -rP
 
 # One run for each implementation: one that is unavailable does not hide the verdict on the others.
 gpu: $(INSTALLED)
