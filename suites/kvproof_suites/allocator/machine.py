@@ -19,7 +19,7 @@ from kvproof_suites.outcome import LawBroken
 
 NUM_SYMBOLS = 3
 MAX_LIVE = 6
-KEYS = ((), ("adapter-1",))
+KEYS = ((), ("adapter-1",), ("adapter-1", "salt"))
 LENGTHS = ((0, 0), (0, 1), (1, -1), (1, 0), (1, 1), (2, -1), (2, 0), (2, 1), (3, 1))
 """Lengths of a prompt as (blocks, tokens beyond)."""
 CHUNKS = ((0, 1), (0, 1), (0, 1), (0, 0), (0, 2), (1, -1), (1, 0), (1, 1), (2, 0))
@@ -113,6 +113,15 @@ class AllocatorMachine(RuleBasedStateMachine):
             self.commit_if(commit, seq)
 
     @precondition(lambda self: self.driver.live)
+    @rule(choice=picks, text=texts, num_tokens=st.integers(1, 4))
+    def decode(self, choice: int, text: int, num_tokens: int) -> None:
+        """Single tokens in a row, each committed as an engine would."""
+        seq = self.pick(choice)
+        for token in spelled(text, num_tokens):
+            if self.step("append", seq, [token]):
+                self.commit_if(True, seq)
+
+    @precondition(lambda self: self.driver.live)
     @rule(choice=picks)
     def free(self, choice: int) -> None:
         self.step("free", self.pick(choice))
@@ -167,7 +176,8 @@ class AllocatorMachine(RuleBasedStateMachine):
     def reserve(self, choice: int, num_tokens: int) -> None:
         self.step("reserve", self.pick(choice), num_tokens)
 
-    @precondition(lambda self: self.driver.can("reset_prefix_cache") and self.driver.known)
+    @precondition(lambda self: self.driver.can("reset_prefix_cache") and self.driver.committed)
+    @precondition(lambda self: self.steps and self.steps[-1][0] in ("commit", "swap_out", "fork"))
     @rule()
     def reset_prefix_cache(self) -> None:
         self.step("reset_prefix_cache")

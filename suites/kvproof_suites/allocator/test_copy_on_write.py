@@ -77,6 +77,16 @@ def test_the_branch_that_stays_keeps_its_history_when_the_other_leaves(drive, bl
 
 
 @pytest.mark.law("C1")
+@pytest.mark.parametrize("parent", ["a", "b", "c"])
+def test_a_branch_continues_the_parent_that_was_named(drive, block_size, parent):
+    driver = drive(NUM_BLOCKS, block_size)
+    for seq in "abc":
+        driver.allocate(seq, driver.fresh_tokens(block_size + 1))
+    driver.fork(parent, "child")
+    driver.append("child", [1] * block_size)
+
+
+@pytest.mark.law("C1")
 def test_a_chunk_appended_to_a_shared_block_is_copied_before_it_is_written(drive, block_size):
     driver = drive(NUM_BLOCKS, block_size, late=True)
     driver.allocate("parent", prompt(block_size, "1"))

@@ -66,7 +66,22 @@ def test_a_sequence_that_is_computed_anew_is_as_it_was(drive, block_size, tail, 
 
 
 @swaps
-@pytest.mark.law("D1", "A3")
+@pytest.mark.law("D1", "A1")
+@at_each_tail
+@pytest.mark.parametrize("num_ahead", [1, 8])
+def test_look_ahead_is_not_taken_for_the_sequence(drive, make_allocator, block_size, tail, num_ahead):
+    require(make_allocator, "reserve")
+    driver = drive(NUM_BLOCKS, block_size)
+    driver.allocate("s", prompt(block_size, tail))
+    driver.reserve("s", num_ahead * block_size)
+    swap_out(driver, "s")
+    occupy(driver)
+    swap_in(driver, "s")
+    driver.append("s", [1])
+
+
+@swaps
+@pytest.mark.law("A3", "D1", "C1")
 @pytest.mark.parametrize("leaver", ["parent", "child"])
 def test_a_branch_that_is_swapped_out_leaves_the_other_alone(drive, make_allocator, block_size, leaver):
     require(make_allocator, "fork")

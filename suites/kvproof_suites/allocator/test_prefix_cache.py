@@ -40,7 +40,9 @@ def test_every_bit_of_a_token_counts(drive, block_size, high):
 
 
 @pytest.mark.law("B1")
-@pytest.mark.parametrize("key", [(), ("adapter",), ("adapter", "v2"), ("adapterv2",), ("adapte", "rv2")], ids=str)
+@pytest.mark.parametrize(
+    "key", [(), ("adapter",), ("adapter", "v2"), ("v1", "adapter"), ("adapterv1",), ("adapte", "rv1")], ids=str
+)
 def test_a_prefix_is_not_found_under_another_key(drive, block_size, key):
     driver = drive(NUM_BLOCKS, block_size)
     publish(driver, "a", [1] * (block_size + 1), ("adapter", "v1"))

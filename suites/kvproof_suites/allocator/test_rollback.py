@@ -64,6 +64,7 @@ def test_a_branch_that_is_cut_into_a_shared_block_copies_it_before_writing(drive
     driver.allocate("parent", list(range(2 * block_size)))
     driver.fork("parent", "child")
     driver.truncate(writer, block_size + block_size // 2)
+    driver.append(writer, [7])
     driver.append(writer, [7] * block_size)
 
 

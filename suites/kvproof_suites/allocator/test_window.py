@@ -29,7 +29,7 @@ def test_every_position_in_the_window_is_read_while_others_take_what_came_free(d
             driver.free(guest)
 
 
-@pytest.mark.law("G11", "A3")
+@pytest.mark.law("A3", "G11", "C1")
 def test_a_branch_sees_its_window_whatever_the_other_has_left_behind(drive, make_allocator, block_size, window):
     require(make_allocator, "fork")
     driver = drive(NUM_BLOCKS, block_size)

@@ -32,6 +32,27 @@ class CopyThroughAScratchBlock(PagedAllocator):
         return copies
 
 
+class ForkOfTheWrongParent(PagedAllocator):
+    """The rank after sorting is taken for the index of the parent."""
+
+    def fork(self, parent: Hashable, child: Hashable) -> Any:
+        first = next(iter(self._sequences), parent)
+        is_as_long = parent in self._sequences and len(self._sequences[first].tokens) == len(
+            self._sequences[parent].tokens
+        )
+        return super().fork(first if is_as_long else parent, child)
+
+
+class BranchesShareTheirBookkeeping(PagedAllocator):
+    """The child's list of blocks is the parent's."""
+
+    def fork(self, parent: Hashable, child: Hashable) -> Any:
+        copies = super().fork(parent, child)
+        if len(self._sequences[child].table) == len(self._sequences[parent].table):
+            self._sequences[child].table = self._sequences[parent].table
+        return copies
+
+
 WRONG: dict[str, Wrong] = {
     "skip_copy_on_write": Wrong(
         SkipCopyOnWrite,
@@ -42,5 +63,11 @@ WRONG: dict[str, Wrong] = {
     "copy_backwards": Wrong(CopyBackwards, "C1", "ours", "the copy goes from the new block into the shared one"),
     "copy_through_a_scratch_block": Wrong(
         CopyThroughAScratchBlock, "C2", "ours", "two copies that are right in one order only; kernels make them at once"
+    ),
+    "fork_of_the_wrong_parent": Wrong(
+        ForkOfTheWrongParent, "C1", "NVIDIA/TensorRT-LLM#15621", "a beam continues another beam's history"
+    ),
+    "branches_share_their_bookkeeping": Wrong(
+        BranchesShareTheirBookkeeping, "C1", "huggingface/transformers#46735", "one branch's state moves with another"
     ),
 }

@@ -123,6 +123,62 @@ class CachedBlocksGoFirst(PagedAllocator):
         return block
 
 
+class TokensOf8Bits(PagedAllocator):
+    def _name(self, parent: Hashable, tokens: Iterable[int]) -> Hashable:
+        return parent, bytes(token % 256 for token in tokens)
+
+
+class KeyWithoutItsVersion(PagedAllocator):
+    """An adapter that is loaded anew under its old name finds what the old one computed."""
+
+    def _find(self, tokens: Sequence[int], root: Any) -> tuple[list[int], list[int]]:
+        return super()._find(tokens, (root[0][:1],))
+
+    def _name(self, parent: Any, tokens: Iterable[int]) -> Hashable:
+        return super()._name((parent[0][:1],) if isinstance(parent, tuple) else parent, tokens)
+
+
+class KeyFieldsAreJoined(PagedAllocator):
+    """Adapter and salt one after the other, so that one can end where the other begins."""
+
+    def _name(self, parent: Any, tokens: Iterable[int]) -> Hashable:
+        return super()._name("".join(parent[0]) if isinstance(parent, tuple) else parent, tokens)
+
+
+class KeyReducedToANumber(PagedAllocator):
+    """As an image hash that is reduced into a token id."""
+
+    def _name(self, parent: Any, tokens: Iterable[int]) -> Hashable:
+        return super()._name(sum(map(len, parent[0])) + 1_000_000 if isinstance(parent, tuple) else parent, tokens)
+
+
+class ResetDoesNothing(PagedAllocator):
+    def reset_prefix_cache(self) -> None:
+        pass
+
+
+class HitsInStepsOfManyBlocks(PagedAllocator):
+    """The granularity is the least common multiple of all groups', which a short prompt never reaches."""
+
+    def _find(self, tokens: Sequence[int], root: Hashable) -> tuple[list[int], list[int]]:
+        hits, nodes = super()._find(tokens, root)
+        num_kept = len(hits) // 32 * 32
+        return hits[:num_kept], nodes[:num_kept]
+
+
+class PartialBlockIsPublished(PagedAllocator):
+    """The last block is findable by the tokens it will have when it is full of zeros."""
+
+    def commit(self, seq: Hashable) -> None:
+        super().commit(seq)
+        state = self._sequences[seq]
+        missing = -len(state.tokens) % self.block_size
+        if missing and state.publishes and len(state.nodes) == len(state.tokens) // self.block_size:
+            parent = state.nodes[-1] if state.nodes else state.root
+            tail = state.tokens[len(state.nodes) * self.block_size :]
+            self._publish(self._name(parent, [*tail, *tail[-1:] * missing]), state.table[-1])
+
+
 WRONG: dict[str, Wrong] = {
     "publish_at_allocation": Wrong(
         PublishAtAllocation, "B4", "sgl-project/sglang#35270", "a prefix is found before it is computed"
@@ -160,5 +216,22 @@ WRONG: dict[str, Wrong] = {
     "evict_the_most_recent": Wrong(EvictTheMostRecent, "A8", "ours", "what was used last goes first"),
     "cached_blocks_go_first": Wrong(
         CachedBlocksGoFirst, "A8", "vllm-project/vllm#42656", "useful prefixes go while empty blocks are free"
+    ),
+    "tokens_of_8_bits": Wrong(TokensOf8Bits, "B1", "waybarrios/vllm-mlx#444", "tokens 65 and 321 have one name"),
+    "key_without_its_version": Wrong(
+        KeyWithoutItsVersion, "B1", "vllm-project/vllm#42125", "an adapter loaded anew finds the old one's blocks"
+    ),
+    "key_fields_are_joined": Wrong(
+        KeyFieldsAreJoined, "B1", "vllm-project/vllm#44701", "a salt can be mistaken for an adapter's name"
+    ),
+    "key_reduced_to_a_number": Wrong(
+        KeyReducedToANumber, "B1", "sgl-project/sglang#2151", "an image hash reduced to a token id collides"
+    ),
+    "reset_does_nothing": Wrong(ResetDoesNothing, "B9", "vllm-project/vllm-omni#6739", "a reset that is a stub"),
+    "hits_in_steps_of_many_blocks": Wrong(
+        HitsInStepsOfManyBlocks, "B8", "vllm-project/vllm-ascend#16270", "short prompts are never found"
+    ),
+    "partial_block_is_published": Wrong(
+        PartialBlockIsPublished, "B4", "Avarok-Cybersecurity/atlas#1193", "a live tail is found by another request"
     ),
 }

@@ -54,6 +54,26 @@ class SwapInWantsRoomToGrow(PagedAllocator):
         return super().swap_in(seq)
 
 
+class TruncateToZeroIsNothing(PagedAllocator):
+    def truncate(self, seq: Hashable, num_tokens: int) -> None:
+        super().truncate(seq, num_tokens or len(self._sequences[seq].tokens))
+
+
+class TruncateIsOffByOne(PagedAllocator):
+    """Positions jump by one after a rollback."""
+
+    def truncate(self, seq: Hashable, num_tokens: int) -> None:
+        is_cut = num_tokens < len(self._sequences[seq].tokens)
+        super().truncate(seq, num_tokens + 1 if is_cut and num_tokens >= 0 else num_tokens)
+
+
+class TruncateForgetsThatTheTailIsShared(PagedAllocator):
+    def truncate(self, seq: Hashable, num_tokens: int) -> None:
+        super().truncate(seq, num_tokens)
+        state = self._sequences[seq]
+        state.room = len(state.table) * self.block_size - len(state.tokens)
+
+
 WRONG: dict[str, Wrong] = {
     "truncate_keeps_the_block": Wrong(
         TruncateKeepsTheBlock, "D4", "huggingface/transformers#47433", "rejected tokens leave their blocks behind"
@@ -72,5 +92,14 @@ WRONG: dict[str, Wrong] = {
     ),
     "swap_in_wants_room_to_grow": Wrong(
         SwapInWantsRoomToGrow, "D3", "vllm-project/vllm#546", "a large sequence never comes back from the host"
+    ),
+    "truncate_to_zero_is_nothing": Wrong(
+        TruncateToZeroIsNothing, "D4", "huggingface/transformers#47433", "a rollback to nothing keeps everything"
+    ),
+    "truncate_is_off_by_one": Wrong(
+        TruncateIsOffByOne, "D4", "ggml-org/llama.cpp#26478", "the position after a rollback is one too far"
+    ),
+    "truncate_forgets_that_the_tail_is_shared": Wrong(
+        TruncateForgetsThatTheTailIsShared, "C1", "ours", "a branch that is cut writes into the block that both read"
     ),
 }

@@ -105,6 +105,43 @@ class CommonPrefixFromReferenceCounts(PagedAllocator):
         return replace(batch, common_prefix_blocks=shared)
 
 
+class TruncateBeyondTheEnd(PagedAllocator):
+    def truncate(self, seq: Hashable, num_tokens: int) -> None:
+        super().truncate(seq, min(num_tokens, len(self._sequences[seq].tokens)))
+
+
+class SlotsOfOneLongRow(PagedAllocator):
+    """Rows are laid end to end without padding to a block: the second one begins in the middle of one."""
+
+    def append_step(self, seqs: Sequence[Hashable], tokens: Sequence[int]) -> PagedBatch:
+        batch = super().append_step(seqs, tokens)
+        before = torch.tensor([0, *batch.context_lens_host[:-1]]).cumsum(0)[: batch.num_seqs]
+        return replace(batch, slot_mapping=batch.slot_mapping + before % self.block_size)
+
+
+class TablesInTokens(PagedAllocator):
+    def append_step(self, seqs: Sequence[Hashable], tokens: Sequence[int]) -> PagedBatch:
+        batch = super().append_step(seqs, tokens)
+        return replace(batch, block_tables=batch.block_tables * self.block_size)
+
+
+class LengthsOf64Bits(PagedAllocator):
+    def append_step(self, seqs: Sequence[Hashable], tokens: Sequence[int]) -> PagedBatch:
+        batch = super().append_step(seqs, tokens)
+        return replace(batch, context_lens=batch.context_lens.long())
+
+
+class TablesAsWideAsTheFirstStep(PagedAllocator):
+    """Buffers sized once; a sequence that has grown past them loses its last blocks."""
+
+    width = 0
+
+    def append_step(self, seqs: Sequence[Hashable], tokens: Sequence[int]) -> PagedBatch:
+        batch = super().append_step(seqs, tokens)
+        self.width = self.width or batch.block_tables.shape[1]
+        return replace(batch, block_tables=batch.block_tables[:, : self.width])
+
+
 WRONG: dict[str, Wrong] = {
     "duplicate_id_leaks": Wrong(
         DuplicateIdLeaks,
@@ -145,5 +182,20 @@ WRONG: dict[str, Wrong] = {
     ),
     "common_prefix_from_reference_counts": Wrong(
         CommonPrefixFromReferenceCounts, "B10", "ours", "a block that others own is taken for one that the rows share"
+    ),
+    "truncate_beyond_the_end": Wrong(
+        TruncateBeyondTheEnd, "E5", "huggingface/transformers#47433", "a rollback to more than there is, in silence"
+    ),
+    "slots_of_one_long_row": Wrong(
+        SlotsOfOneLongRow, "E1", "sgl-project/sglang-jax#20", "the second row's slots begin in the middle of a block"
+    ),
+    "tables_in_tokens": Wrong(
+        TablesInTokens, "E1", "sgl-project/sglang#32902", "a table of tokens where one of blocks is expected"
+    ),
+    "lengths_of_64_bits": Wrong(
+        LengthsOf64Bits, "E1", "flashinfer-ai/flashinfer#1654", "read as int32, every second length is 0"
+    ),
+    "tables_as_wide_as_the_first_step": Wrong(
+        TablesAsWideAsTheFirstStep, "E2", "microsoft/onnxruntime-genai#2583", "a long request after a short one"
     ),
 }

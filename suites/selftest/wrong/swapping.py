@@ -107,6 +107,21 @@ class ResetForgetsTheHost(PagedAllocator):
             state.publishes = True
 
 
+class LookAheadIsTakenForTheSequence(PagedAllocator):
+    """The last n blocks go to the host; with look-ahead behind them, the first is missing."""
+
+    def swap_out(self, seq: Hashable) -> Copies:
+        table = list(self._sequences[seq].table)
+        copies = super().swap_out(seq)
+        suffix = table[len(table) - len(copies) :]
+        return [(block, host) for block, (_, host) in zip(suffix, copies, strict=True)]
+
+
+class SwapNamesBlocksOutsideTheHost(PagedAllocator):
+    def swap_out(self, seq: Hashable) -> Copies:
+        return [(block, host + self.num_blocks) for block, host in super().swap_out(seq)]
+
+
 WRONG: dict[str, Wrong] = {
     "swap_leaves_the_partial_block": Wrong(
         SwapLeavesThePartialBlock, "D1", "ours", "only complete blocks go to the host; the tail comes back empty"
@@ -143,5 +158,11 @@ WRONG: dict[str, Wrong] = {
     ),
     "reset_forgets_the_host": Wrong(
         ResetForgetsTheHost, "B9", "vllm-project/vllm-omni#6739", "a sequence on the host publishes old weights' blocks"
+    ),
+    "look_ahead_is_taken_for_the_sequence": Wrong(
+        LookAheadIsTakenForTheSequence, "D1", "vllm-project/vllm#44151", "the first block is left, a blank one kept"
+    ),
+    "swap_names_blocks_outside_the_host": Wrong(
+        SwapNamesBlocksOutsideTheHost, "C2", "vllm-project/vllm#7577", "a mapping out of range, and nobody checks"
     ),
 }

@@ -78,6 +78,22 @@ class WindowedBranchFreesForBoth(SmallWindow):
         super()._release_unseen(state, first_query)
 
 
+class CanAllocateCapsAtTheWindow(SmallWindow):
+    def can_allocate(self, num_tokens: int) -> bool:
+        return super().can_allocate(min(num_tokens, self.window))
+
+
+class StepTablesWithoutTheHoles(SmallWindow):
+    """Rows begin at the first block that is still there, as if it were logical block 0."""
+
+    def append_step(self, seqs: Sequence[Hashable], tokens: Sequence[int]) -> Any:
+        batch = super().append_step(seqs, tokens)
+        for row, seq in enumerate(seqs):
+            num_gone = self._sequences[seq].num_gone
+            batch.block_tables[row] = batch.block_tables[row].roll(-num_gone)
+        return batch
+
+
 WRONG: dict[str, Wrong] = {
     "window_of_what_is_scheduled": Wrong(
         WindowOfWhatIsScheduled,
@@ -98,5 +114,11 @@ WRONG: dict[str, Wrong] = {
     ),
     "windowed_branch_frees_for_both": Wrong(
         WindowedBranchFreesForBoth, "A3", "ours", "a branch that moved on frees what the other still reads"
+    ),
+    "can_allocate_caps_at_the_window": Wrong(
+        CanAllocateCapsAtTheWindow, "A6", "vllm-project/vllm#7470", "the check caps at the window, the admission not"
+    ),
+    "step_tables_without_the_holes": Wrong(
+        StepTablesWithoutTheHoles, "E1", "huggingface/transformers#47911", "past the window the start is stale"
     ),
 }
