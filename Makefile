@@ -1,8 +1,9 @@
 # A fresh machine needs Python 3.11+, make and gcc; everything else is set up here.
 #   make run     judge one implementation, benchmark it, log it, write the report   (IMPL=triton TRACE=file.csv)
 #   make test    lint, types and every test of the repository
-#   make kill-table  every wrong implementation under every law, written to SPEC-KILLS.md
+#   make kill-table  every wrong implementation under every law, written to SPEC-KILLS.md (OTHERS=3: sooner)
 #   make nightly     the searches that are too long for every day: the budget's fuzz at full length
+#   make mutation    change our allocators and the torch kernel one operator at a time; hours (MUTANTS=20: a sample of each)
 #   make gpu     laws and benchmark on a CUDA device                                (GPU_IMPLS="triton flashinfer")
 
 PYTHON ?= python3
@@ -17,7 +18,7 @@ INSTALLED := .venv/installed
 # The tests' tensors are tiny; with two processes torch's threads would only wait for each other.
 test laws kill-table nightly: export OMP_NUM_THREADS = 1
 
-.PHONY: run test lint laws kill-table nightly gpu clean
+.PHONY: run test lint laws kill-table nightly mutation gpu clean
 
 run: $(INSTALLED)
 	$(BIN)/kvproof run --impl=$(IMPL) $(if $(TRACE),--trace=$(TRACE))
@@ -35,11 +36,16 @@ laws: $(INSTALLED)
 	$(BIN)/pytest -n 2 suites/ --impl=$(LAW_IMPLS) --tier=smoke
 
 kill-table: $(INSTALLED)
-	$(BIN)/python -m selftest.killtable
+	$(BIN)/python -m selftest.killtable $(if $(OTHERS),--others=$(OTHERS))
 
 nightly: export KVPROOF_NIGHTLY = 1
 nightly: $(INSTALLED)
 	$(BIN)/pytest -n 2 --timeout=3600 suites/selftest/nightly -rP
+
+# The tool is asked for here alone: nothing else needs it, or what it brings along.
+mutation: $(INSTALLED)
+	$(BIN)/pip install --quiet 'cosmic-ray==8.7.0'
+	nice $(BIN)/python -m selftest.nightly.mutation $(if $(MUTANTS),--sample=$(MUTANTS))
 
 # One run for each implementation: one that is unavailable does not hide the verdict on the others.
 gpu: $(INSTALLED)

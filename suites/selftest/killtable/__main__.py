@@ -6,12 +6,14 @@ Ends with 1 when one of them survives the law meant for it, or a right one break
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import sys
 from pathlib import Path
 
 from selftest.killtable.catalogue import Mistake, discover
 from selftest.killtable.document import Outcomes, write
+from selftest.killtable.first_break import OTHERS
 from selftest.killtable.run import judge_all
 from selftest.killtable.side_by_side import compare, right_base
 
@@ -27,13 +29,16 @@ def main() -> int:
     parser.add_argument("--records", type=Path, default=ROOT / "results" / "kill-table", help="folder for the records")
     parser.add_argument("--out", type=Path, default=ROOT / "SPEC-KILLS.md")
     parser.add_argument("--resume", action="store_true", help="keep what an earlier run has recorded")
+    parser.add_argument("--others", type=int, metavar="N", help="tests of each law not meant for it; default: all")
     asked = parser.parse_args()
+    if asked.others is not None:
+        os.environ[OTHERS] = str(asked.others)
     mistakes = discover()
     if not asked.resume:
         shutil.rmtree(asked.records, ignore_errors=True)
     outcomes = judge_all([*RIGHT, *(mistake.impl for mistake in mistakes)], asked.records, asked.processes)
     compared = {m.label: compare(m.factory) for m in mistakes if right_base(m.factory)}
-    asked.out.write_text(write(mistakes, outcomes, RIGHT, compared), encoding="utf-8")
+    asked.out.write_text(write(mistakes, outcomes, RIGHT, compared, asked.others), encoding="utf-8")
     return report(mistakes, outcomes)
 
 

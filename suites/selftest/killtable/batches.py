@@ -77,12 +77,13 @@ def draw(case: Case, seed: int = 0) -> Batch:
     return Batch(case, pages, query, keys, values)
 
 
-def variants(features: frozenset[str]) -> dict[str, Case]:
-    """Every batch plain, and with each option that ``features`` declare."""
-    found = dict(BATCHES)
-    for feature in sorted(features & set(OPTIONS)):
-        found |= {f"{name} {feature}": replace(case, **OPTIONS[feature]) for name, case in BATCHES.items()}
-    return found
+def with_options(features: frozenset[str]) -> list[tuple[str, Case]]:
+    """(name, case) of every batch with each option that ``features`` declare."""
+    return [
+        (name, replace(case, **OPTIONS[feature]))
+        for feature in sorted(features & set(OPTIONS))
+        for name, case in BATCHES.items()
+    ]
 
 
 def low_precision(query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, spec: AttentionSpec) -> torch.Tensor:

@@ -19,23 +19,21 @@ Outcomes = Mapping[str, Outcome]
 HEAD = """# The kill table
 
 Every wrong implementation of `suites/selftest/wrong/` under every law of the smoke tier, on a CPU. Written by
-`make kill-table`, numbers and all; a test holds the list equal to the catalogue."""
+`{command}`, numbers and all; a test holds the list equal to the catalogue."""
 
 SIDE_BY_SIDE = """## Side by side with fixed tolerances
 
 The wrong kernels made of plain torch, on the data that public kernel tests use: N(0, 1) in bfloat16, 8 query heads,
 2 key heads, head dim 128, blocks of 16, finite noise in every slot that nobody owns. `mixed` and `decode` have the
 lengths of vLLM's kernel tests (contexts 1,328, 18 and 463 with 1, 5 and 129 queries; contexts 523, 37 and 2,011 with
-one), then two sequences of 2,011 tokens and two of 8,195. A kernel that declares options is run with each of them as
-well. All are given the same float64 reference. *Wrong outputs* are those that the budget or any criterion rejects;
+one), then two sequences of 2,011 tokens and two of 8,195. A kernel that is right there is run again with each option that it
+declares. All are given the same float64 reference. *Wrong outputs* are those that the budget or any criterion rejects;
 the other kernels answer these batches rightly, or with another rounding, and it takes an exact law to see what is
 wrong with them."""
 
 KILLS = """## Who caught whom
 
-✓ marks the law meant for it; the others caught it too. Every law ran, not only the one that was meant: up to its
-first broken test. Of the others, random programs had 8 examples in place of 25, and an interpreted kernel ran the
-first 3 tests of each."""
+✓ marks the law meant for it; the others caught it too."""
 
 WORTH = """## What each law is worth
 
@@ -47,17 +45,22 @@ ROW = re.compile(r"^\| `(\w+\.\w+)` \| [^|]* \| [^|]* \| (✓|✗) (\w+) ", re.M
 
 
 def write(
-    mistakes: Sequence[Mistake], outcomes: Outcomes, right: Sequence[str], compared: Mapping[str, Compared]
+    mistakes: Sequence[Mistake],
+    outcomes: Outcomes,
+    right: Sequence[str],
+    compared: Mapping[str, Compared],
+    others: int | None = None,
 ) -> str:
-    """The whole document; ``right`` are the right implementations of the same run, ``compared`` goes by label."""
+    """The whole document; ``right`` are the right implementations of the same run, ``compared`` goes by label, and
+    ``others`` is how many tests of each law that was not meant were run at most; None: all."""
     broken = {mistake.label: outcomes[mistake.impl].broken for mistake in mistakes}
     parts = [
-        HEAD,
+        HEAD.format(command="make kill-table" + ("" if others is None else f" OTHERS={others}")),
         counts(mistakes, outcomes, right),
         SIDE_BY_SIDE,
         rejections(compared),
         comparison(mistakes, outcomes, compared),
-        KILLS,
+        KILLS + how_far(others),
         kills(mistakes, outcomes),
         WORTH,
         worth(mistakes, broken),
@@ -138,6 +141,15 @@ def kills(mistakes: Sequence[Mistake], outcomes: Outcomes) -> str:
         caught = f"{mark} {mistake.law} {LAWS[mistake.law].title}"
         rows.append([f"`{mistake.label}`", mistake.why, mistake.origin, caught, " ".join(others)])
     return table(["wrong implementation", "what is wrong", "origin", "meant", "caught by as well"], rows)
+
+
+def how_far(others: int | None) -> str:
+    extent = "all tests of the smoke tier" if others is None else f"at least the first {others} tests"
+    return (
+        f" Of the law that was meant all tests of the smoke tier ran, of each other law {extent}, up to the first that "
+        "broke; random programs of the others had 8 examples in place of 25, and of them an interpreted kernel ran the "
+        "first 3 tests."
+    )
 
 
 def worth(mistakes: Sequence[Mistake], broken: Mapping[str, set[str]]) -> str:

@@ -1,12 +1,14 @@
 """A pytest plugin that bounds the kill run.
 
 One broken test is enough for a law, and nobody reads the shrunk case. Of the laws that were not meant for a wrong
-implementation, random programs are searched less far, and an interpreted kernel runs only the first tests. All of it is
-counted in tests and examples, never in seconds, so that the table doesn't depend on the machine.
+implementation, random programs are searched less far, and no more than ``KVPROOF_KILL_OTHERS`` tests run (3 where a
+kernel is interpreted). All of it is counted in tests and examples, never in seconds, so that the table does not depend
+on the machine.
 """
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 
 import pytest
@@ -18,8 +20,8 @@ from kvproof_suites.plugin import RUN
 from kvproof_suites.select import implementation_of, law_of
 from selftest.wrong.meant_laws import MEANT
 
-EXAMPLES, INTERPRETED_TESTS = 8, 3
-"""Of a law that was not meant: examples of a random search; tests of an interpreted kernel."""
+EXAMPLES, INTERPRETED_TESTS, OTHERS = 8, 3, "KVPROOF_KILL_OTHERS"
+"""Of a law that was not meant: examples of a random search; tests of an interpreted kernel, and of any other."""
 
 BROKEN = pytest.StashKey[set[tuple[str | None, str | None]]]()
 
@@ -37,12 +39,13 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     implementations = config.pluginmanager.get_plugin(RUN).implementations
     interpreted = {name for name, impl in implementations.items() if getattr(impl.kernel, "interpreted", False)}
+    most = int(os.environ.get(OTHERS, len(items)))
     seen: Counter[tuple[str | None, str | None]] = Counter()
     kept = []
     for item in items:
         name, law = implementation_of(item), law_of(item)
         seen[name, law] += 1
-        if name not in interpreted or is_meant(item) or seen[name, law] <= INTERPRETED_TESTS:
+        if is_meant(item) or seen[name, law] <= (min(most, INTERPRETED_TESTS) if name in interpreted else most):
             kept.append(item)
     items[:] = kept
 
