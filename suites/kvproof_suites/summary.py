@@ -39,9 +39,9 @@ def verdict(counts: Mapping[str, int], num_benchmarks: int, exit_code: int, leas
 
 
 def print_summary(terminal: pytest.TerminalReporter, laws: Laws, conclusion: str, folder: Path) -> None:
-    """Short, and shorter with ``-q``; coloured on a terminal only."""
+    """Short, and shorter with ``-q`` where there is a verdict; coloured on a terminal only."""
     terminal.section("kvproof", sep="=")
-    if terminal.verbosity >= 0:
+    if terminal.verbosity >= 0 or not any(record["outcome"] == "verified" for record in laws):
         lines = [*counts_of(laws), *reasons(laws), *errors_to_bounds(laws), *slowest(laws)]
         for line in lines:
             terminal.write_line(line)

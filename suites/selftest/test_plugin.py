@@ -13,7 +13,8 @@ from kvproof_reports.records import read_run
 RIGHT = """
 import torch
 def attend(query, key_pool, value_pool, block_tables, context_lens, query_start, *, scale):
-    out, size, group = torch.empty_like(query), key_pool.shape[1], query.shape[1] // key_pool.shape[2]
+    out = query.new_empty(*query.shape[:2], value_pool.shape[3])
+    size, group = key_pool.shape[1], query.shape[1] // key_pool.shape[2]
     for i, n in enumerate(context_lens.tolist()):
         q, t = query[query_start[i] : query_start[i + 1]].float(), torch.arange(n)
         block, slot = block_tables[i, t // size].long(), t % size
@@ -59,7 +60,7 @@ def test_a_kernel_of_zeros_breaks_the_needle_law_and_exits_with_1(tmp_path: Path
     ended = judge(tmp_path, "mine:zeros", "-x")
     assert ended.returncode == 1
     assert "G18 needle is broken: When one key outweighs all others" in ended.stdout
-    assert "repeat: pytest --pyargs 'kvproof_suites.kernel.test_needle::" in ended.stdout
+    assert "repeat:  pytest --pyargs 'kvproof_suites.kernel.test_needle::" in ended.stdout
 
 
 def test_a_run_in_which_nothing_was_verified_exits_with_5_and_says_why(tmp_path: Path) -> None:
@@ -71,7 +72,7 @@ def test_a_run_in_which_nothing_was_verified_exits_with_5_and_says_why(tmp_path:
 
 def test_the_repeat_command_repeats_one_case(tmp_path: Path) -> None:
     said = judge(tmp_path, "mine:zeros", "-x").stdout
-    node = said.partition("repeat: pytest --pyargs '")[2].partition("'")[0]
+    node = said.partition("repeat:  pytest --pyargs '")[2].partition("'")[0]
     ended = run(tmp_path, "--pyargs", node, "--impl=mine:zeros", "-q", "--results=again")
     assert ended.returncode == 1
     assert len(read_run(tmp_path / "again").latest("law")) == 1

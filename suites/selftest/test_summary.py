@@ -74,6 +74,13 @@ def test_quiet_leaves_the_verdict_and_where_the_records_are() -> None:
     assert lines == ["kvproof", "verdict: conforms: 1 verified", f"records: {Path('results/run/results.jsonl')}"]
 
 
+def test_quiet_still_says_why_nothing_was_verified() -> None:
+    assert (
+        "  mine: 1 refused by declaration: on Sundays only"
+        in shown([law("A1", "refused", "on Sundays only")], verbosity=-1).lines
+    )
+
+
 def test_a_verdict_is_green_only_when_it_conforms() -> None:
     assert shown([law("A1")]).markup["green"]
     nothing = shown([], summary.verdict({"refused": 3}, 0, 5))
