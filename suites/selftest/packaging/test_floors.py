@@ -79,9 +79,24 @@ def test_the_oracle_is_imported_by_its_own_adapter_only():
     assert knowing == {"reference.py"}
 
 
+def of_another_implementation(adapters, stem):
+    """An implementation is its adapter and the files named after it: paged.py and paged_*.py."""
+    return [adapter for adapter in adapters if not f"{stem}_".startswith(f"{adapter.split('.')[-1]}_")]
+
+
 def test_no_implementation_imports_another():
-    found = {path.name: adapters_among(imports(path.read_text(), holder)) for path, holder in modules("kvproof_impls")}
+    found = {
+        path.name: of_another_implementation(adapters_among(imports(path.read_text(), holder)), path.stem)
+        for path, holder in modules("kvproof_impls")
+    }
     assert not {path: adapters for path, adapters in found.items() if adapters}
+
+
+@pytest.mark.parametrize(
+    ("stem", "another"), [("paged", False), ("paged_window", False), ("pagedish", True), ("contiguous", True)]
+)
+def test_an_implementation_may_have_several_files(stem, another):
+    assert bool(of_another_implementation(["kvproof_impls.paged"], stem)) is another
 
 
 def test_the_suites_know_implementations_from_the_registry_alone():
