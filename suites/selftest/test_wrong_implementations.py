@@ -15,7 +15,11 @@ from kvproof_reports.records import read_run
 from selftest.wrong.meant_laws import CATALOGUES, MEANT, impl_name
 
 SUITES = Path(__file__).parent.parent
-RIGHT = ("selftest.wrong.right_kernel:RightKernel", "selftest.wrong.right_split_kernel:RightSplitKernel")
+RIGHT = (
+    "selftest.wrong.right_kernel:RightKernel",
+    "selftest.wrong.right_split_kernel:RightSplitKernel",
+    "selftest.wrong.right_allocators:SmallWindow",
+)
 
 Broken = dict[str, dict[str, set[str]]]
 

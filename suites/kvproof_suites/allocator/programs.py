@@ -6,7 +6,7 @@ left reads as a script.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -62,7 +62,8 @@ def applies(driver: Driver, step: Step) -> bool:
     if name == "fork":
         return args[0] in driver.live and args[1] not in known
     if name == "append_step":
-        return all(seq in driver.live for seq in args[0])
+        rows = set(args[0])
+        return bool(rows) and len(rows) == len(args[0]) and rows <= driver.live.keys()
     if name == "swap_in":
         return args[0] in driver.swapped
     if name == "free":
@@ -115,11 +116,33 @@ def smaller(program: Program) -> Iterator[Program]:
         for start in range(len(steps) - size, -1, -1):
             yield replace(program, steps=steps[:start] + steps[start + size :])
         size //= 2
+    yield from (replace(program, steps=joined) for joined in joined_steps(steps))
     for num_blocks in range(1, program.num_blocks):
         yield replace(program, num_blocks=num_blocks)
     for index, (name, args) in enumerate(steps):
         for simpler in simpler_arguments(name, args):
             yield replace(program, steps=(*steps[:index], (name, simpler), *steps[index + 1 :]))
+
+
+def joined_steps(steps: tuple[Step, ...]) -> Iterator[tuple[Step, ...]]:
+    """One step fewer where two do the work of one: a prompt takes in what is appended later, a parent stands for its
+    child."""
+    for index, (name, args) in enumerate(steps):
+        before, after = steps[:index], steps[index + 1 :]
+        if name == "fork":
+            parent, child = args
+            yield before + tuple((other, renamed(others, child, parent)) for other, others in after)
+        if name == "append":
+            admitted = [i for i, (other, others) in enumerate(before) if other == "allocate" and others[0] == args[0]]
+            for i in admitted[-1:]:
+                seq, tokens, *key = before[i][1]
+                yield (*before[:i], ("allocate", (seq, [*tokens, *args[1]], *key)), *before[i + 1 :], *after)
+
+
+def renamed(args: tuple[Any, ...], old: Hashable, new: Hashable) -> tuple[Any, ...]:
+    """``args`` with the sequence ``new`` where ``old`` was named, alone or as a row of a step."""
+    rows = [[new if seq == old else seq for seq in arg] if isinstance(arg, list) else arg for arg in args[:1]]
+    return tuple(new if isinstance(arg, str) and arg == old else arg for arg in (*rows, *args[1:]))
 
 
 def simpler_arguments(name: str, args: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
