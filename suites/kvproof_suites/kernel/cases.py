@@ -118,17 +118,21 @@ SMOKE = (
 
 OPTIONS = (
     *(Case(MIXED, window=window) for window in (1, 5, 16, 20)),
+    Case(((56, 8),), window=16),
     Case(MIXED, softcap=30.0),
     Case(MIXED, alibi=True),
     Case(MIXED, sinks=True),
     Case(MIXED, scale=0.3),
     Case(MIXED, value_dim=32),
+    Case(decode(17, 33), value_dim=32),
 )
 
 GEOMETRY = (
     *(Case(decode(17), num_kv_heads=2, group_size=group) for group in (1, 2, 3, 4, 5, 6, 7, 8)),
     *(Case(((21, 5),), num_kv_heads=2, group_size=group) for group in (3, 8)),
     *(Case(decode(17), head_dim=head_dim) for head_dim in (80, 96, 128, 192, 256)),
+    Case(decode(17), num_kv_heads=3),
+    Case(decode(17), num_kv_heads=2, group_size=24),
 )
 
 FULL = (

@@ -52,7 +52,12 @@ def take(pages: Pages, spec: AttentionSpec, generator: torch.Generator) -> Censu
         values[slot, heads, num_owners + classes[:, position]] = 1
     cumulative = torch.nn.functional.one_hot(classes, num_classes).cumsum(1)
     last = torch.tensor([p for row in range(len(pages.tables)) for p in pages.query_positions(row)])
-    return Census(pages, values, num_owners, cumulative[:, last].transpose(0, 1), last + 1)
+    counts, visible = cumulative[:, last], last + 1
+    if spec.window is not None:
+        hidden = (last - spec.window).clamp(min=-1)
+        counts = counts - torch.where((hidden < 0)[:, None], 0, cumulative[:, hidden])
+        visible = last - hidden
+    return Census(pages, values, num_owners, counts.transpose(0, 1), visible)
 
 
 def deal(num_positions: int, num_classes: int, generator: torch.Generator) -> torch.Tensor:

@@ -19,6 +19,8 @@ CASES = (
     Case(MIXED, num_kv_heads=2, head_dim=80),
     Case(MIXED, dtype="float32"),
     Case(MIXED, dtype="bfloat16"),
+    Case(MIXED, value_dim=32),
+    Case(decode(1, 16), block_size=256),
 )
 FULL = (
     Case(MIXED, block_size=1),
@@ -59,7 +61,8 @@ def write(
     heads, dim = case.num_kv_heads, case.head_dim
     fused = torch.randn(len(slots), (case.group_size + 2) * heads, dim, generator=generator)
     fused = fused.to(under_test.device, getattr(torch, case.dtype))
-    key, value = fused[:, case.group_size * heads : -heads], fused[:, -heads:]
+    key = fused[:, case.group_size * heads : -heads]
+    value = fused[:, -heads:, : case.spec.value_dim_value]
     mapping = torch.tensor(slots, dtype=torch.int64, device=under_test.device)
     under_test.kernel.write(case.spec, key, value, pools, mapping)
     return key, value

@@ -8,7 +8,7 @@ import torch
 from kvproof_suites.conftest import KernelUnderTest
 from kvproof_suites.kernel import census
 from kvproof_suites.kernel.attend import attend, place, require
-from kvproof_suites.kernel.cases import Case, by_tier, decode
+from kvproof_suites.kernel.cases import OPTIONS, OPTIONS_FULL, Case, by_tier, decode
 from kvproof_suites.kernel.pages import lay_out
 
 SPLITS = (
@@ -30,6 +30,15 @@ def test_every_visible_token_counts_once(kernel: KernelUnderTest, case: Case, se
 @pytest.mark.law("G9")
 @pytest.mark.parametrize("case", by_tier(SPLITS, (Case(decode(1023, 1024, 1025, 2049)), Case(decode(640, 65, 1)))))
 def test_every_token_counts_once_wherever_a_context_is_cut(kernel: KernelUnderTest, case: Case, seed: int) -> None:
+    count(kernel, case, seed)
+
+
+WINDOWS, WINDOWS_FULL = ([case for case in cases if case.window] for cases in (OPTIONS, OPTIONS_FULL))
+
+
+@pytest.mark.law("G11")
+@pytest.mark.parametrize("case", by_tier(WINDOWS, [case for case in WINDOWS_FULL if not case.alibi]))
+def test_every_token_of_the_window_counts_once(kernel: KernelUnderTest, case: Case, seed: int) -> None:
     count(kernel, case, seed)
 
 

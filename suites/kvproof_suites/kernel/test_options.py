@@ -1,0 +1,79 @@
+"""G13, G10, G14: an option changes the answer as the oracle says, for odd shapes too, and ends with its plan.
+
+The needle can't see an option that is ignored: whatever cap, bias, sink or scale does, the loudest key stays the
+loudest. The error budget can, on output and LSE.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+
+from kvproof_suites.conftest import KernelUnderTest
+from kvproof_suites.kernel.attend import attend, place, require
+from kvproof_suites.kernel.cases import CHUNKED, MIXED, OPTIONS, OPTIONS_FULL, Case, by_tier, decode
+from kvproof_suites.kernel.drawn import draw, judge
+from kvproof_suites.kernel.pages import step_tensors
+from kvproof_suites.kernel.test_metamorphic import with_lse_if_declared
+
+# A cap of 1 is below the scores, so that a mask put on before it (tanh of minus infinity) shows.
+BY_ORACLE = tuple(
+    replace(case, return_lse=True)
+    for case in (*OPTIONS, Case(CHUNKED, softcap=1.0), Case(MIXED, num_kv_heads=2, sinks=True, alibi=True))
+)
+BY_ORACLE_FULL = tuple(replace(case, return_lse=True) for case in OPTIONS_FULL)
+
+ODD_SHAPES = (
+    Case(MIXED, head_dim=80),
+    Case(decode(17), num_kv_heads=3),
+    Case(decode(17), num_kv_heads=2, group_size=24),
+)
+ODD_SHAPES_FULL = (
+    *(Case(MIXED, head_dim=head_dim) for head_dim in (72, 96, 112, 136)),
+    *(Case(decode(17), num_kv_heads=heads, group_size=group) for heads, group in ((6, 16), (1, 71), (2, 12))),
+)
+
+
+def compare_with_oracle(
+    under_test: KernelUnderTest, case: Case, seed: int, report_ratio: Callable[[float], None]
+) -> None:
+    case = with_lse_if_declared(under_test, case)
+    require(under_test, case)
+    drawn = draw(case, torch.Generator().manual_seed(seed))
+    pools = place(under_test, drawn.spec, drawn.pages, drawn.keys, drawn.values)
+    judge(drawn, under_test, attend(under_test, drawn.spec, drawn.pages, drawn.query, pools), report_ratio)
+
+
+@pytest.mark.law("G13")
+@pytest.mark.parametrize("case", by_tier(BY_ORACLE, BY_ORACLE_FULL))
+def test_an_option_changes_the_answer_as_the_oracle_says(
+    kernel: KernelUnderTest, case: Case, seed: int, report_ratio: Callable[[float], None]
+) -> None:
+    compare_with_oracle(kernel, case, seed, report_ratio)
+
+
+@pytest.mark.law("G10")
+@pytest.mark.parametrize("case", by_tier(ODD_SHAPES, ODD_SHAPES_FULL))
+def test_every_dim_and_every_head_counts(
+    kernel: KernelUnderTest, case: Case, seed: int, report_ratio: Callable[[float], None]
+) -> None:
+    compare_with_oracle(kernel, case, seed, report_ratio)
+
+
+@pytest.mark.law("G14")
+@pytest.mark.parametrize(
+    "case", by_tier((Case(MIXED, window=5), Case(MIXED, softcap=1.0)), (Case(CHUNKED, alibi=True),))
+)
+def test_an_option_ends_with_its_plan(
+    kernel: KernelUnderTest, case: Case, seed: int, report_ratio: Callable[[float], None]
+) -> None:
+    require(kernel, case)
+    drawn = draw(case, torch.Generator().manual_seed(seed))
+    plain = replace(drawn, spec=replace(case, window=None, softcap=None, alibi=False).spec)
+    pools = place(kernel, drawn.spec, drawn.pages, drawn.keys, drawn.values)
+    batch, query = step_tensors(drawn.pages, kernel.device), drawn.query.to(kernel.device)
+    kernel.kernel.plan(drawn.spec, batch)(query, pools)
+    judge(plain, kernel, (kernel.kernel.plan(plain.spec, batch)(query, pools), None), report_ratio)
