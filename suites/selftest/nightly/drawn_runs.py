@@ -26,6 +26,8 @@ SCORES = {
 }
 """What the query is multiplied by. Shifted scores have a large part in common; tied ones have few distinct values."""
 VALUES = ("normal", "one-hot", "constant", "far from zero", "trend")
+EQUAL_TERMS = {("tied", "constant"), ("all but one", "constant")}
+"""Scores and values of which the budget promises nothing: a sum of equal terms rounds the same way in every step."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ def draw_run(number: int) -> Run:
     if (extra == "tf32") == (dtype == "float32") and extra != "none":
         declared[extra] = True
     context = min(LONGEST, int(2 ** choose.uniform(0, 13.01)))
-    return Run(
+    run = Run(
         number,
         dtype,
         context,
@@ -65,6 +67,7 @@ def draw_run(number: int) -> Run:
         Arithmetic.declared(declared, dtype),
         Form(num_splits, choose.choice(("exp", "exp2", "fma"))),
     )
+    return replace(run, values="normal") if (run.scores, run.values) in EQUAL_TERMS else run
 
 
 def tensors(run: Run, value_dim: int = 16) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
