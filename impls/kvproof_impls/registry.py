@@ -191,7 +191,7 @@ def _import(target: str, name: str) -> Any:
         found: Any = importlib.import_module(module_name)
         for part in attribute.split("."):
             found = getattr(found, part)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ImplementationError(f"{name} failed to import\n{type(error).__name__}: {error}") from error
     return found
 
@@ -199,5 +199,5 @@ def _import(target: str, name: str) -> Any:
 def _call(name: str, factory: Callable[[], Any]) -> Any:
     try:
         return factory()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ImplementationError(f"{name}: the factory failed\n{type(error).__name__}: {error}") from error

@@ -73,6 +73,7 @@ def test_a_module_beside_the_user_is_found(module):
         ("import no_such_package_at_all\n", "failed to import", "ModuleNotFoundError: No module named 'no_such_"),
         ("def other(): ...\n", "failed to import", "AttributeError: module 'broken_one' has no attribute 'make'"),
         ("def make(): raise OSError('no licence')\n", "the factory failed", "OSError: no licence"),
+        ("def make(): raise SystemExit(3)\n", "the factory failed", "SystemExit: 3"),
         ("def make(:\n", "failed to import", "SyntaxError: "),
     ],
     ids=["missing import", "missing attribute", "failing factory", "bad syntax"],

@@ -153,6 +153,13 @@ LAWS: dict[str, Law] = {
             needs="batch_bitwise, else judged by the error budget",
         ),
         Law(
+            "G20",
+            "inputs stay",
+            "A launch leaves the pools, the query and the step tensors as they were.",
+            "A kernel that clears what it must not see in the caller's pool answers well, and ruins the next sequence.",
+            "ours; KernelBench tests its harness with kernels that zero their inputs",
+        ),
+        Law(
             "G7",
             "logit range",
             "A constant added to every logit of a row changes nothing, however large.",

@@ -112,6 +112,8 @@ SMOKE = (
     Case(decode(*boundary_lengths(3)), block_size=3),
     Case(((7, 7), (10, 4), (4, 1)), block_size=3),
     Case(((257, 257), (20, 1)), block_size=256),
+    Case(((385, 129), (64, 1)), block_size=256),
+    Case(((520, 8),), block_size=512),
     Case(MIXED, head_dim=80),
     *(Case(MIXED, dtype=dtype) for dtype in ("bfloat16", "float32")),
 )
@@ -125,6 +127,8 @@ OPTIONS = (
     Case(MIXED, scale=0.3),
     Case(MIXED, value_dim=32),
     Case(decode(17, 33), value_dim=32),
+    Case(decode(17), value_dim=128),
+    Case(decode(129), window=32),
 )
 
 GEOMETRY = (
@@ -132,6 +136,8 @@ GEOMETRY = (
     *(Case(((21, 5),), num_kv_heads=2, group_size=group) for group in (3, 8)),
     *(Case(decode(17), head_dim=head_dim) for head_dim in (80, 96, 128, 192, 256)),
     Case(decode(17), num_kv_heads=3),
+    Case(decode(17), num_kv_heads=8, group_size=1),
+    Case(decode(17), group_size=16),
     Case(decode(17), num_kv_heads=2, group_size=24),
 )
 

@@ -82,28 +82,46 @@ def test_a_neighbour_full_of_nan_changes_no_other_row(kernel: KernelUnderTest, c
 
 
 @pytest.mark.law("G8")
+@pytest.mark.parametrize("return_lse", [False, True], ids=["alone", "with the LSE"])
 @pytest.mark.parametrize("case", by_tier(CASES[:2], FULL))
 def test_every_row_of_a_given_output_is_written_and_none_beyond(
-    kernel: KernelUnderTest, case: Case, seed: int, report_ratio: Callable[[float], None]
+    kernel: KernelUnderTest, case: Case, return_lse: bool, seed: int, report_ratio: Callable[[float], None]
 ) -> None:
-    case = replace(case, return_lse=False)
+    case = replace(case, return_lse=return_lse)
     require(kernel, case, "out")
     drawn = draw(case, torch.Generator().manual_seed(seed))
-    pools = place(kernel, drawn.spec, drawn.pages, drawn.keys, drawn.values)
-    batch = step_tensors(drawn.pages, kernel.device)
-    shape = (batch.num_tokens + 4, drawn.spec.num_q_heads, drawn.spec.value_dim_value)
-    padded = torch.full(shape, math.nan, dtype=drawn.query.dtype, device=kernel.device)
-    given = padded[: batch.num_tokens]
-    returned = kernel.kernel.plan(drawn.spec, batch)(drawn.query.to(kernel.device), pools, given)
-    if returned.data_ptr() != given.data_ptr():
+    launch, query, pools = planned(kernel, drawn)
+    padded = torch.full((len(query) + 4, *query.shape[1:]), math.nan, dtype=query.dtype, device=kernel.device)
+    given = padded[: len(query)]
+    returned = launch(query, pools, given)
+    out, lse = returned if return_lse else (returned, None)
+    if out.data_ptr() != given.data_ptr():
         raise LawBroken("the launch returned another tensor than the output that it was given")
-    if not padded[batch.num_tokens :].isnan().all():
+    if not padded[len(query) :].isnan().all():
         raise LawBroken("rows past the last query row of the given output were written")
-    judge(drawn, kernel, (given, None), report_ratio)
+    judge(drawn, kernel, (given, lse), report_ratio)
+
+
+@pytest.mark.law("G20")
+@pytest.mark.parametrize("case", by_tier(CASES, FULL))
+def test_a_launch_changes_none_of_its_inputs(kernel: KernelUnderTest, case: Case, seed: int) -> None:
+    case = with_lse_if_declared(kernel, case)
+    require(kernel, case)
+    drawn = draw(case, torch.Generator().manual_seed(seed))
+    unowned = drawn.pages.unowned_slots()
+    drawn.keys[unowned], drawn.values[unowned] = 7, 7  # so that clearing them shows
+    pools = place(kernel, drawn.spec, drawn.pages, drawn.keys, drawn.values)
+    batch, query = step_tensors(drawn.pages, kernel.device), drawn.query.to(kernel.device)
+    given = {"query": query, "key pool": pools.key, "value pool": pools.value}
+    given |= {name: getattr(batch, name) for name in ("block_tables", "context_lens", "query_start", "slot_mapping")}
+    before = {name: tensor.clone() for name, tensor in given.items()}
+    kernel.kernel.plan(drawn.spec, batch)(query, pools)
+    if changed := [name for name, tensor in given.items() if not torch.equal(tensor, before[name])]:
+        raise LawBroken(f"attending changed {', '.join(changed)}")
 
 
 @pytest.mark.law("G14")
-@pytest.mark.parametrize("num_runs", [1, 2])
+@pytest.mark.parametrize("num_runs", [1, 4])
 @pytest.mark.parametrize("case", by_tier(CASES[:2], FULL[:1]))
 def test_other_plans_do_not_reach_a_launch(
     kernel: KernelUnderTest, case: Case, num_runs: int, seed: int, report_ratio: Callable[[float], None]

@@ -8,7 +8,7 @@ import torch
 from kvproof_impls.contract import KVPools
 from kvproof_suites.conftest import KernelUnderTest
 from kvproof_suites.kernel.attend import require
-from kvproof_suites.kernel.cases import CHUNKED, MIXED, Case, by_tier, decode
+from kvproof_suites.kernel.cases import CHUNKED, MIXED, Case, by_tier, decode, prefill
 from kvproof_suites.kernel.pages import Pages, by_slot, empty_pools, fill_pool, lay_out, step_tensors
 from kvproof_suites.outcome import LawBroken, refuse
 
@@ -21,6 +21,8 @@ CASES = (
     Case(MIXED, dtype="bfloat16"),
     Case(MIXED, value_dim=32),
     Case(decode(1, 16), block_size=256),
+    Case(prefill(130)),
+    Case(decode(*[1] * 140), block_size=1),
 )
 FULL = (
     Case(MIXED, block_size=1),
@@ -111,7 +113,8 @@ def test_a_block_copy_changes_exactly_its_destinations(kernel: KernelUnderTest, 
     pages = lay_out(case, generator)
     pools = random_pools(kernel, case, pages, generator)
     blocks = torch.randperm(pages.num_blocks, generator=generator).tolist()
-    copies = [(blocks[0], blocks[1]), (blocks[0], blocks[2]), (blocks[3], blocks[4])][: pages.num_blocks // 2]
+    # One source has two destinations; the rest are pairs, more of them than a launch takes at a time.
+    copies = [(blocks[0], blocks[1]), (blocks[0], blocks[2]), *zip(blocks[3::2], blocks[4::2], strict=False)]
     before = [pool.clone() for pool in (pools.key, pools.value)]
     kernel.kernel.copy_blocks(pools, copies)
     for name, old, pool in zip(("key", "value"), before, (pools.key, pools.value), strict=True):
