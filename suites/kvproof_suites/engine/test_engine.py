@@ -21,10 +21,13 @@ Keep = Callable[[float], None]
 
 def start(engine: Pair, num_blocks: int, block_size: int, seed: int, keep_ratio: Keep, *capabilities: str) -> Engine:
     make_allocator, under_test = engine
-    spec = AttentionSpec(num_q_heads=2, num_kv_heads=1, head_dim=64, block_size=block_size)
+    allocator = make_allocator(num_blocks, block_size)
+    window = getattr(allocator, "window", None)  # what lies before it has no block, and no query may ask for it
+    if window is not None and "window" not in under_test.kernel.features:
+        refuse("the allocator has a window, and the kernel none")
+    spec = AttentionSpec(num_q_heads=2, num_kv_heads=1, head_dim=64, block_size=block_size, window=window)
     if (reason := under_test.kernel.unsupported(spec)) is not None:
         refuse(reason)
-    allocator = make_allocator(num_blocks, block_size)
     for capability in capabilities:
         if not hasattr(allocator, capability):
             refuse(f"the allocator has no {capability}")
