@@ -76,7 +76,7 @@ def test_a_module_beside_the_user_is_found(module):
         ("def make(): raise SystemExit(3)\n", "the factory failed", "SystemExit: 3"),
         ("def make(:\n", "failed to import", "SyntaxError: "),
     ],
-    ids=["missing import", "missing attribute", "failing factory", "bad syntax"],
+    ids=["missing import", "missing attribute", "failing factory", "exiting factory", "bad syntax"],
 )
 def test_a_factory_that_fails_shows_its_own_error_in_two_lines(module, text, what, error):
     name = module("broken_one", text)
