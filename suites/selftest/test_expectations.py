@@ -92,7 +92,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def judge(folder: Path, impl: str, *more: str, package: str = "kvproof_suites") -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--pyargs", package, f"--impl={impl}"]
-    env = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(folder)}
+    path = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
+    env = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": path}
     return subprocess.run(
         [*command, *more], cwd=folder, env=env, capture_output=True, text=True, timeout=120, check=False
     )
