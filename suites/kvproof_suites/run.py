@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections import Counter
 from collections.abc import Generator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kvproof_impls.registry import BUILT_IN, Implementation, ImplementationError, load
-from kvproof_suites import failures, options, summary
+from kvproof_suites import checks, failures, options, summary
 from kvproof_suites.environment import describe
 from kvproof_suites.exit_codes import LAW_BROKEN, NOTHING_VERIFIED
 from kvproof_suites.expectations import EXPECTED, apply_expectations
@@ -28,13 +25,14 @@ class LawRun:
 
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
-        self.implementations = load_implementations(options.value(config, "impl"))
-        self.device = choose_device(options.value(config, "device"))
+        self.implementations = checks.load_implementations(options.value(config, "impl"))
+        self.device = checks.choose_device(options.value(config, "device"))
+        checks.check_numbers(config)
         self.kernels = {name: RecordedKernel(impl.kernel) for name, impl in self.implementations.items() if impl.kernel}
         worker: dict[str, Any] | None = getattr(config, "workerinput", None)
-        self.is_controller = worker is None
+        self.writes_records = worker is None and not config.option.collectonly
         chosen = worker["kvproof_folder"] if worker else options.value(config, "results")
-        self.folder = Path(chosen or Path("results", run_name()))
+        self.folder = Path(chosen or Path("results", checks.run_name()))
         self.laws: list[dict[str, Any]] = []
         self.num_benchmarks = 0
         self.num_crashes = 0
@@ -54,10 +52,11 @@ class LawRun:
         node.workerinput["kvproof_folder"] = str(self.folder)
 
     def pytest_sessionstart(self) -> None:
-        if not self.is_controller:
+        if not self.writes_records:
             return
         from kvproof_reports.records import RunWriter
 
+        checks.claim_folder(self.folder)
         self.writer = RunWriter(self.folder)
         self.writer.write(
             "session",
@@ -66,7 +65,7 @@ class LawRun:
                     "name": impl.name,
                     "version": impl.version,
                     "provides": impl.provides,
-                    "summary": summary_of(impl.name),
+                    "summary": checks.summary_of(impl.name),
                 }
                 for impl in self.implementations.values()
             ],
@@ -109,7 +108,7 @@ class LawRun:
         return keep(item, error, self.kernels.get(name), self.implementations[name].version, self.device, self.folder)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if not self.is_controller:
+        if not self.writes_records:
             return
         properties: dict[str, Any] = dict(report.user_properties)
         self.num_crashes += report.when == "???"  # how pytest-xdist reports a worker that died
@@ -139,7 +138,7 @@ class LawRun:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
-        if not self.is_controller:
+        if not self.writes_records:
             return
         counts = Counter(record["outcome"] for record in self.laws) + Counter(error=self.num_crashes)
         least = options.value(self.config, "min-verified")
@@ -163,32 +162,6 @@ class LawRun:
             from kvproof_reports.mlflow_sink import log_run
 
             terminalreporter.write_line(f"kvproof: MLflow: {log_run(self.folder, tracking_uri=uri)}")
-
-
-def load_implementations(listed: str) -> dict[str, Implementation]:
-    try:
-        return {name: load(name) for name in filter(None, map(str.strip, listed.split(",")))}
-    except ImplementationError as error:
-        raise pytest.UsageError(str(error)) from None
-
-
-def summary_of(name: str) -> str | None:
-    return BUILT_IN[name].summary if name in BUILT_IN else None
-
-
-def choose_device(asked: str | None) -> str:
-    """The device asked for, or CUDA where there is one; a device that is missing is an error, not a fallback."""
-    import torch
-
-    if asked is None:
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    if asked.startswith("cuda") and not torch.cuda.is_available():
-        raise pytest.UsageError(f"--device={asked}: torch finds no CUDA device on this machine")
-    return asked
-
-
-def run_name() -> str:
-    return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{os.getpid()}"
 
 
 def outcome_of(report: pytest.TestReport) -> tuple[str, str | None] | None:

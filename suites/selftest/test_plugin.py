@@ -32,8 +32,16 @@ from kvproof_impls import from_function
 kernel = from_function(attend)
 zeros = from_function(lambda query, *tensors, scale: torch.zeros_like(query))
 picky = from_function(attend, unsupported=lambda spec: "runs on Sundays only")
+misspelt = from_function(attend, features={"lse", "windw"})
+wordless = from_function(attend, unsupported=lambda spec: "")
+def skipping(query, *tensors, scale):
+    import pytest
+    pytest.skip("refused by declaration: not in the mood")
+sly = from_function(skipping)
 def broken_factory():
     raise RuntimeError("the driver is out to lunch")
+def leaving_factory():
+    raise SystemExit(0)
 """
 )
 
@@ -53,7 +61,7 @@ def test_a_kernel_of_ten_lines_conforms(tmp_path: Path) -> None:
     assert ended.returncode == 0, ended.stdout
     assert "verdict: conforms" in ended.stdout
     outcomes = {law["outcome"] for law in read_run(tmp_path / "judged").latest("law")}
-    assert outcomes == {"verified", "refused"}
+    assert outcomes == {"verified", "refused", "not_run"}
 
 
 def test_a_kernel_of_zeros_breaks_the_needle_law_and_exits_with_1(tmp_path: Path) -> None:
@@ -84,6 +92,8 @@ def test_the_repeat_command_repeats_one_case(tmp_path: Path) -> None:
         ("tritn", "Did you mean 'triton'?"),
         ("mine:broken_factory", "RuntimeError: the driver is out to lunch"),
         ("mine:absent", "AttributeError"),
+        ("mine:leaving_factory", "SystemExit: 0"),
+        ("mine:misspelt", "unknown feature 'windw'; did you mean 'window'?"),
         ("flash-attn", "flash-attn is unavailable"),
     ],
 )
@@ -125,3 +135,37 @@ def test_a_device_that_is_missing_is_an_error_and_not_a_fallback(tmp_path: Path)
     ended = judge(tmp_path, "mine:kernel", "--device=cuda:7")
     assert ended.returncode == 4
     assert "finds no CUDA device" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ("--device=frog", "--device=frog"),
+        ("--seed=99999999999999999999999", "give a number from 0 to 2^63 - 1"),
+        ("--churned=mine.py", "--churned: mine.py"),
+        ("--results=mine.py", "--results=mine.py"),
+    ],
+)
+def test_a_value_that_makes_no_sense_is_a_usage_error_and_no_verdict(tmp_path: Path, option: str, said: str) -> None:
+    ended = judge(tmp_path, "mine:kernel", option)
+    assert ended.returncode == 4, ended.stdout
+    assert said in ended.stderr + ended.stdout
+    assert "verdict" not in ended.stdout
+
+
+@pytest.mark.parametrize(
+    ("impl", "said"),
+    [
+        ("mine:sly", "the implementation raised Skipped"),
+        ("mine:wordless", "unsupported(spec) returned ''"),
+    ],
+)
+def test_an_implementation_can_not_excuse_itself(tmp_path: Path, impl: str, said: str) -> None:
+    ended = judge(tmp_path, impl, "-x")
+    assert ended.returncode == 1, ended.stdout
+    assert said in ended.stdout
+
+
+def test_collecting_alone_leaves_no_records(tmp_path: Path) -> None:
+    judge(tmp_path, "mine:kernel", "--collect-only")
+    assert not (tmp_path / "judged").exists()

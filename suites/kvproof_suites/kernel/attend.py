@@ -21,6 +21,8 @@ def require(under_test: KernelUnderTest, case: Case, *features: str) -> None:
     if missing := [feature for feature in (*features, *case.features) if feature not in kernel.features]:
         refuse(f"does not declare {', '.join(missing)}")
     if (reason := kernel.unsupported(spec)) is not None:
+        if not isinstance(reason, str) or not reason:
+            raise LawBroken(f"unsupported(spec) returned {reason!r}; the contract says a reason in words, or None")
         refuse(reason)
     longest = getattr(kernel, "max_context_len", None)
     if longest is not None and max(context_len for context_len, _ in case.seqs) > longest:

@@ -1,0 +1,83 @@
+"""What a run is given, checked before its first test: a mistake there is the user's, and no verdict on a kernel."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from kvproof_impls.contract import FEATURES
+from kvproof_impls.registry import BUILT_IN, Implementation, ImplementationError, load
+from kvproof_suites import options
+
+LARGEST_SEED = 2**63 - 1
+
+
+def load_implementations(listed: str) -> dict[str, Implementation]:
+    try:
+        found = {name: load(name) for name in filter(None, map(str.strip, listed.split(",")))}
+    except ImplementationError as error:
+        raise pytest.UsageError(str(error)) from None
+    for implementation in found.values():
+        check_features(implementation)
+    return found
+
+
+def check_features(implementation: Implementation) -> None:
+    """A feature that nobody knows is never asked for: a slip of the pen would pass as a modest declaration."""
+    if implementation.kernel is None:
+        return
+    declared = getattr(implementation.kernel, "features", None)
+    if not isinstance(declared, set | frozenset | list | tuple):
+        raise pytest.UsageError(
+            f"{implementation.name}: kernel.features is {declared!r}; give a set of names, empty for none"
+        )
+    for name in sorted(set(declared) - set(FEATURES)):
+        near = difflib.get_close_matches(name, FEATURES, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(FEATURES)}"
+        raise pytest.UsageError(f"{implementation.name}: unknown feature {name!r}; {hint}")
+
+
+def summary_of(name: str) -> str | None:
+    return BUILT_IN[name].summary if name in BUILT_IN else None
+
+
+def choose_device(asked: str | None) -> str:
+    """The device asked for, or CUDA where there is one; a device that is missing is an error, not a fallback."""
+    import torch
+
+    if asked is None:
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if asked.startswith("cuda") and not torch.cuda.is_available():
+        raise pytest.UsageError(f"--device={asked}: torch finds no CUDA device on this machine")
+    try:
+        torch.empty(0, device=asked)
+    except (RuntimeError, AssertionError) as error:
+        raise pytest.UsageError(f"--device={asked}: {str(error).splitlines()[0]}") from None
+    return asked
+
+
+def check_numbers(config: pytest.Config) -> None:
+    seed = options.value(config, "seed")
+    if not 0 <= seed <= LARGEST_SEED:
+        raise pytest.UsageError(f"--seed={seed}: give a number from 0 to 2^63 - 1")
+    if path := options.value(config, "churned"):
+        from kvproof_suites.churn import read_churn
+
+        read_churn(Path(path))
+
+
+def claim_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / "results.jsonl").open("a", encoding="utf-8"):
+            pass
+    except OSError as error:
+        raise pytest.UsageError(f"--results={folder}: {error.strerror}; name a folder that can be written") from None
+
+
+def run_name() -> str:
+    return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{os.getpid()}"
