@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from kvproof_impls.contract import BlockAllocator
 from kvproof_impls.registry import load
 from kvproof_suites import options
 from kvproof_suites.plugin import RUN
+from kvproof_suites.under_test import KernelUnderTest, MakeAllocator
 
 if TYPE_CHECKING:
     from kvproof_suites.run import LawRun
@@ -62,23 +61,6 @@ def law_run(config: pytest.Config) -> LawRun:
     found = config.pluginmanager.get_plugin(RUN)
     assert found is not None, "the laws run only with --impl"
     return found
-
-
-@dataclass(frozen=True)
-class KernelUnderTest:
-    name: str
-    kernel: Any
-    """A ``PagedKernel``, perhaps with the optional attributes of the contract."""
-    device: str
-
-
-@dataclass(frozen=True)
-class MakeAllocator:
-    name: str
-    factory: Callable[[int, int], BlockAllocator]
-
-    def __call__(self, num_blocks: int, block_size: int) -> BlockAllocator:
-        return self.factory(num_blocks, block_size)
 
 
 @pytest.fixture(scope="session")

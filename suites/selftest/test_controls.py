@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from kvproof_impls.contract import AttentionSpec
-from kvproof_suites.conftest import KernelUnderTest
 from kvproof_suites.kernel.cases import BASE, Case, decode
 from kvproof_suites.kernel.controls import accepted_controls, draw_discriminating
 from kvproof_suites.kernel.drawn import draw
 from kvproof_suites.outcome import SuiteDefect
+from kvproof_suites.under_test import KernelUnderTest
 from selftest.wrong.right_kernel import RightKernel
 
 

@@ -14,11 +14,11 @@ from kvproof_impls.contract import AttentionSpec, KVPools
 from kvproof_reference.arithmetic import Arithmetic
 from kvproof_suites.bench.tables import Churned, lay_out_batch, split_rows
 from kvproof_suites.bench.timing import pinned_threads
-from kvproof_suites.conftest import KernelUnderTest
 from kvproof_suites.kernel.attend import arithmetic
 from kvproof_suites.kernel.oracle import attend_dense
 from kvproof_suites.kernel.pages import Pages, empty_pools, fill_pool, step_tensors
 from kvproof_suites.outcome import LawBroken
+from kvproof_suites.under_test import KernelUnderTest
 
 ROTATED_BYTES = 2**27
 """Keys and values that a round of inputs reads together: more than a cache holds."""

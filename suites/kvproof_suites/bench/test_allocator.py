@@ -11,8 +11,8 @@ import pytest
 from kvproof_impls.contract import BlockAllocator
 from kvproof_suites.bench.test_decode import SWITCHED_OFF
 from kvproof_suites.bench.timing import measure
-from kvproof_suites.conftest import MakeAllocator
 from kvproof_suites.outcome import LawBroken, not_run_here
+from kvproof_suites.under_test import MakeAllocator
 
 POOL_TOKENS = 65_536
 PROMPT_TOKENS = 512

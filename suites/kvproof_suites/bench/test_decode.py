@@ -11,8 +11,8 @@ from kvproof_suites.bench.decode_step import Shape, default_shape, draw, paged_s
 from kvproof_suites.bench.tables import STATES, Churned
 from kvproof_suites.bench.timing import Timing, measure, median_seconds, roof
 from kvproof_suites.bench.untimed import compiled_resources, why_not_timed
-from kvproof_suites.conftest import KernelUnderTest
 from kvproof_suites.outcome import not_run_here
+from kvproof_suites.under_test import KernelUnderTest
 
 BLOCK_SIZES = (8, 16, 32, 64, 128, 256)
 SWITCHED_OFF = "pytest-benchmark is switched off in this run, as it is under pytest-xdist: run it in one process"

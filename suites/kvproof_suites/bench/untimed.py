@@ -8,7 +8,7 @@ from typing import Any
 
 from kvproof_impls.contract import AttentionSpec
 from kvproof_suites.bench.decode_step import Shape
-from kvproof_suites.conftest import KernelUnderTest
+from kvproof_suites.under_test import KernelUnderTest
 
 TARGETS = ("sm_80", "sm_90", "sm_100", "gfx942")
 RESOURCE_FIELDS = ("target", "registers", "spill_bytes", "shared_bytes", "num_warps")

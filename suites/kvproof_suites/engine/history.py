@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 import torch
 
 from kvproof_impls.contract import AttentionSpec, BlockAllocator, Copies, KVPools, PagedBatch
-from kvproof_suites.conftest import KernelUnderTest
 from kvproof_suites.kernel.attend import arithmetic
 from kvproof_suites.kernel.drawn import error_to_bound
 from kvproof_suites.kernel.oracle import attend_dense
 from kvproof_suites.outcome import LawBroken
+from kvproof_suites.under_test import KernelUnderTest
 
 UNWRITTEN = 1e4
 """What the pool holds before anything is written: large enough to show in any output that reads it."""

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from kvproof_impls.contract import AttentionSpec
-from kvproof_suites.conftest import KernelUnderTest, MakeAllocator
 from kvproof_suites.engine.history import Engine
 from kvproof_suites.outcome import refuse
+from kvproof_suites.under_test import KernelUnderTest, MakeAllocator
 
 pytestmark = pytest.mark.law("D2")
 

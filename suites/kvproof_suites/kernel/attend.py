@@ -6,10 +6,10 @@ import torch
 
 from kvproof_impls.contract import DEFAULT_ARITHMETIC, AttentionSpec, KVPools, PagedBatch
 from kvproof_reference.arithmetic import Arithmetic
-from kvproof_suites.conftest import KernelUnderTest
 from kvproof_suites.kernel.cases import Case
 from kvproof_suites.kernel.pages import Pages, empty_pools, fill_pool, step_tensors
 from kvproof_suites.outcome import LawBroken, refuse
+from kvproof_suites.under_test import KernelUnderTest
 
 Output = tuple[torch.Tensor, torch.Tensor | None]
 """(out, lse or None)"""

@@ -10,12 +10,12 @@ from collections.abc import Callable
 
 import torch
 
-from kvproof_suites.conftest import KernelUnderTest
 from kvproof_suites.kernel.attend import arithmetic
 from kvproof_suites.kernel.cases import Case
 from kvproof_suites.kernel.drawn import Drawn, answers, draw, error_to_bound
 from kvproof_suites.kernel.oracle import attend_dense
 from kvproof_suites.outcome import SuiteDefect
+from kvproof_suites.under_test import KernelUnderTest
 
 NUM_TRIES = 8
 

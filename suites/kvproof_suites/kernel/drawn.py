@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import torch
 
 from kvproof_impls.contract import AttentionSpec
-from kvproof_suites.conftest import KernelUnderTest
 from kvproof_suites.kernel.attend import Output, arithmetic
 from kvproof_suites.kernel.cases import Case
 from kvproof_suites.kernel.clusters import clusters
@@ -16,6 +15,7 @@ from kvproof_suites.kernel.oracle import Attended, attend_dense
 from kvproof_suites.kernel.pages import Pages, lay_out, locate
 from kvproof_suites.outcome import LawBroken, SuiteDefect
 from kvproof_suites.repro.evidence import worst
+from kvproof_suites.under_test import KernelUnderTest
 
 KINDS: dict[str, float] = {"flat": 0.1, "normal": 1.0, "peaked": 4.0}
 """What the query is multiplied by: nearly equal weights, ordinary ones, a few that outweigh the rest."""

@@ -10,13 +10,13 @@ import pytest
 import torch
 
 from kvproof_impls.contract import KVPools, Launch
-from kvproof_suites.conftest import KernelUnderTest
 from kvproof_suites.kernel.attend import Output, attend, place, require
 from kvproof_suites.kernel.cases import CHUNKED, MIXED, Case, by_tier, decode, prefill
 from kvproof_suites.kernel.drawn import Drawn, draw, judge
 from kvproof_suites.kernel.pages import step_tensors
 from kvproof_suites.kernel.test_metamorphic import require_same_bits, with_lse_if_declared
 from kvproof_suites.outcome import LawBroken
+from kvproof_suites.under_test import KernelUnderTest
 
 CASES = (
     Case(decode(17, 1, 40), return_lse=True),

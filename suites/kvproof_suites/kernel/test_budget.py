@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from kvproof_suites.conftest import KernelUnderTest
 from kvproof_suites.kernel.attend import attend, place, require
 from kvproof_suites.kernel.cases import CHUNKED, FULL, MIXED, SMOKE, Case, by_tier, decode
 from kvproof_suites.kernel.controls import draw_discriminating
 from kvproof_suites.kernel.drawn import KINDS, draw, judge
+from kvproof_suites.under_test import KernelUnderTest
 
 LONG = tuple(Case(decode(1025, 700), dtype=dtype) for dtype in ("float16", "bfloat16", "float32"))
 

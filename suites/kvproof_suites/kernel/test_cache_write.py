@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from kvproof_impls.contract import KVPools
-from kvproof_suites.conftest import KernelUnderTest
 from kvproof_suites.kernel.attend import require
 from kvproof_suites.kernel.cases import CHUNKED, MIXED, Case, by_tier, decode, prefill
 from kvproof_suites.kernel.pages import Pages, by_slot, empty_pools, fill_pool, lay_out, step_tensors
 from kvproof_suites.outcome import LawBroken, refuse
+from kvproof_suites.under_test import KernelUnderTest
 
 CASES = (
     Case(MIXED),

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from kvproof_suites.conftest import KernelUnderTest
 from kvproof_suites.kernel import census
 from kvproof_suites.kernel.attend import attend, place, require
 from kvproof_suites.kernel.cases import OPTIONS, OPTIONS_FULL, Case, by_tier, decode
 from kvproof_suites.kernel.pages import lay_out
+from kvproof_suites.under_test import KernelUnderTest
 
 SPLITS = (
     Case(decode(127, 128, 129)),

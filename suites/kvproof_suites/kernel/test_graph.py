@@ -10,12 +10,12 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from kvproof_suites.conftest import KernelUnderTest
 from kvproof_suites.kernel.attend import place, require
 from kvproof_suites.kernel.cases import Case, by_tier, decode
 from kvproof_suites.kernel.drawn import Drawn, draw, judge
 from kvproof_suites.kernel.pages import Pages, step_tensors
 from kvproof_suites.outcome import not_run_here
+from kvproof_suites.under_test import KernelUnderTest
 
 CASES = (Case(decode(17, 33, 1)), Case(decode(15, 16), num_kv_heads=2))
 WIDTH = 6

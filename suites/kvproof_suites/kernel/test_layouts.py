@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
 
 from kvproof_impls.contract import KVPools
-from kvproof_suites.conftest import KernelUnderTest
 from kvproof_suites.kernel.attend import attend, place, require
 from kvproof_suites.kernel.cases import CHUNKED, MIXED, Case, by_tier, decode, prefill
 from kvproof_suites.kernel.decoding import judge as judge_needle
@@ -17,6 +17,7 @@ from kvproof_suites.kernel.drawn import Drawn, draw, judge
 from kvproof_suites.kernel.needle import Needle, bury
 from kvproof_suites.kernel.pages import Pages, lay_out, step_tensors
 from kvproof_suites.outcome import LawBroken, not_run_here
+from kvproof_suites.under_test import KernelUnderTest
 
 STRIDED = (Case(MIXED), Case(decode(17), num_kv_heads=2))
 
@@ -86,13 +87,13 @@ def strided_pools(drawn: Drawn, kind: str, device: str) -> KVPools:
     """Views that are not packed: K and V interleaved in one allocation, or blocks with padding between them."""
     pages, spec = drawn.pages, drawn.spec
     shape = (pages.num_blocks, pages.block_size, spec.num_kv_heads, spec.head_dim)
-    options = {"dtype": drawn.keys.dtype, "device": device}
+    full = partial(torch.full, fill_value=torch.nan, dtype=drawn.keys.dtype, device=device)
     if kind == "interleaved":
-        both = torch.full((shape[0], 2, *shape[1:]), torch.nan, **options)
+        both = full((shape[0], 2, *shape[1:]))
         key, value = both[:, 0], both[:, 1]
     else:
         padded = (shape[0], shape[1] + 3, *shape[2:])
-        key, value = (torch.full(padded, torch.nan, **options)[:, : shape[1]] for _ in range(2))
+        key, value = (full(padded)[:, : shape[1]] for _ in range(2))
     key.copy_(drawn.keys.view(shape))
     value.copy_(drawn.values.view(shape))
     return KVPools(key, value)

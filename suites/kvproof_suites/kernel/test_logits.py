@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from kvproof_suites.conftest import KernelUnderTest
 from kvproof_suites.kernel.attend import attend, place, require
 from kvproof_suites.kernel.cases import CHUNKED, MIXED, Case, by_tier, decode
 from kvproof_suites.kernel.drawn import draw, judge
+from kvproof_suites.under_test import KernelUnderTest
 
 SHIFTS = (-6e4, -1e3, 1e4)
 """Added to every logit: below the sentinels -1e4 and -5e4 that kernels have been seen to use, and far above."""

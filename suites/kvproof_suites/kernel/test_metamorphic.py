@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from kvproof_suites.conftest import KernelUnderTest
 from kvproof_suites.kernel.attend import Output, attend, place, require
 from kvproof_suites.kernel.cases import CHUNKED, FULL, MIXED, Case, by_tier, decode, prefill
 from kvproof_suites.kernel.drawn import Drawn, draw, judge
 from kvproof_suites.kernel.pages import NULL_BLOCK, step_tensors
 from kvproof_suites.outcome import LawBroken
+from kvproof_suites.under_test import KernelUnderTest
 
 CASES = (
     Case(MIXED, return_lse=True),

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from kvproof_suites.churn import physical_order
-from kvproof_suites.conftest import KernelUnderTest
 from kvproof_suites.kernel.attend import attend, place, require
 from kvproof_suites.kernel.cases import (
     CHUNKED,
@@ -23,6 +22,7 @@ from kvproof_suites.kernel.cases import (
 from kvproof_suites.kernel.decoding import judge
 from kvproof_suites.kernel.needle import Needle, bury
 from kvproof_suites.kernel.pages import lay_out
+from kvproof_suites.under_test import KernelUnderTest
 from kvproof_traces import BlockTables
 
 

@@ -12,12 +12,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from kvproof_suites.conftest import KernelUnderTest
 from kvproof_suites.kernel.attend import attend, place, require
 from kvproof_suites.kernel.cases import CHUNKED, MIXED, OPTIONS, OPTIONS_FULL, Case, by_tier, decode
 from kvproof_suites.kernel.drawn import draw, judge
 from kvproof_suites.kernel.pages import step_tensors
 from kvproof_suites.kernel.test_metamorphic import with_lse_if_declared
+from kvproof_suites.under_test import KernelUnderTest
 
 # A cap of 1 is below the scores, so that a mask put on before it (tanh of minus infinity) shows.
 BY_ORACLE = tuple(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 
-from kvproof_suites.conftest import KernelUnderTest
 from kvproof_suites.kernel.attend import attend, place, require
 from kvproof_suites.kernel.cases import CHUNKED, MIXED, Case, by_tier, decode, prefill
 from kvproof_suites.kernel.decoding import judge as judge_needle
@@ -15,9 +15,10 @@ from kvproof_suites.kernel.drawn import draw, judge
 from kvproof_suites.kernel.needle import bury
 from kvproof_suites.kernel.pages import by_slot, empty_pools, lay_out, step_tensors
 from kvproof_suites.outcome import refuse
+from kvproof_suites.under_test import KernelUnderTest
 
 # Far from 1 and from one another, and powers of two: a scale that is lost, doubled or swapped shows at once.
-SCALES = {"k_scale": 0.25, "v_scale": 0.5}
+SCALES: dict[str, Any] = {"k_scale": 0.25, "v_scale": 0.5}
 CASES = tuple(Case(MIXED, kv_dtype=kv_dtype, **SCALES) for kv_dtype in ("float8_e4m3fn", "float8_e5m2"))
 FULL = (
     Case(prefill(17, 33), kv_dtype="float8_e4m3fn", num_kv_heads=2, **SCALES),

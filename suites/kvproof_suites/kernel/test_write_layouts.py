@@ -6,13 +6,13 @@ import pytest
 import torch
 
 from kvproof_impls.contract import KVPools
-from kvproof_suites.conftest import KernelUnderTest
 from kvproof_suites.kernel.attend import require
 from kvproof_suites.kernel.cases import MIXED, Case, by_tier, decode
 from kvproof_suites.kernel.pages import lay_out, step_tensors
 from kvproof_suites.kernel.test_cache_write import bits, require_writer
 from kvproof_suites.kernel.test_layouts import PAST_INT32
 from kvproof_suites.outcome import LawBroken, not_run_here
+from kvproof_suites.under_test import KernelUnderTest
 
 CASES = (Case(MIXED), Case(decode(17, 1), num_kv_heads=2, block_size=3))
 

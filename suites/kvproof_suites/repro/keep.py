@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from kvproof_suites.allocator.history import HISTORY
-from kvproof_suites.conftest import KernelUnderTest
 from kvproof_suites.failures import headline, indent
 from kvproof_suites.kernel.attend import arithmetic
 from kvproof_suites.outcome import Element
@@ -19,6 +18,7 @@ from kvproof_suites.repro.evidence import by_oracle, judged_launch
 from kvproof_suites.repro.recorder import Call, Copied, Launched, RecordedKernel, Written
 from kvproof_suites.repro.script import Failure, render
 from kvproof_suites.select import implementation_of, law_of
+from kvproof_suites.under_test import KernelUnderTest
 
 MAX_BYTES = 4_000_000
 """Of a script; of a longer one only the launch that was judged is kept."""

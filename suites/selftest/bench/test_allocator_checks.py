@@ -6,8 +6,8 @@ import pytest
 
 from kvproof_impls.registry import load
 from kvproof_suites.bench.test_allocator import MOST_SEQS, admissible, filled, require_disjoint_tables
-from kvproof_suites.conftest import MakeAllocator
 from kvproof_suites.outcome import LawBroken
+from kvproof_suites.under_test import MakeAllocator
 
 
 def make(name):

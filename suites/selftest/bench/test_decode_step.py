@@ -11,8 +11,8 @@ from kvproof_suites.bench.tables import PAGED_STATES, lay_out_batch
 from kvproof_suites.bench.test_decode import rates
 from kvproof_suites.bench.timing import Timing
 from kvproof_suites.bench.untimed import compiled_resources, why_not_timed
-from kvproof_suites.conftest import KernelUnderTest
 from kvproof_suites.outcome import LawBroken
+from kvproof_suites.under_test import KernelUnderTest
 
 CHURNED = SimpleNamespace(block_size=16, num_blocks=8, block_tables=[[5, 1], [2, 7, 1]])
 SHAPE = Shape(2, 33, 4, 2, 16, "float32")

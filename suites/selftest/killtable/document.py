@@ -26,10 +26,10 @@ SIDE_BY_SIDE = """## Side by side with fixed tolerances
 The wrong kernels made of plain torch, on the data that public kernel tests use: N(0, 1) in bfloat16, 8 query heads,
 2 key heads, head dim 128, blocks of 16, finite noise in every slot that nobody owns. `mixed` and `decode` have the
 lengths of vLLM's kernel tests (contexts 1,328, 18 and 463 with 1, 5 and 129 queries; contexts 523, 37 and 2,011 with
-one), then two sequences of 2,011 tokens and two of 8,195. A kernel that is right there is run again with each option that it
-declares. All are given the same float64 reference. *Wrong outputs* are those that the budget or any criterion rejects;
-the other kernels answer these batches rightly, or with another rounding, and it takes an exact law to see what is
-wrong with them."""
+one), then two sequences of 2,011 tokens and two of 8,195. A kernel that is right there is run again with each option
+that it declares. All are given the same float64 reference. *Wrong outputs* are those that the budget or any
+criterion rejects; the other kernels answer these batches rightly, or with another rounding, and it takes an exact
+law to see what is wrong with them."""
 
 KILLS = """## Who caught whom
 

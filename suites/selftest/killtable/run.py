@@ -32,7 +32,7 @@ class Outcome:
     """Tests that ran to a verdict."""
 
 
-def judge_all(impls: Sequence[str], folder: Path, num_processes: int, per_process: int = 6) -> dict[str, Outcome]:
+def judge_all(impls: Sequence[str], folder: Path, num_processes: int, per_process: int = 8) -> dict[str, Outcome]:
     """Outcome of each implementation; records are kept under ``folder``, a folder a process.
 
     What is recorded there to the end is not run again.

@@ -11,11 +11,11 @@ from typing import Any
 import torch
 
 from kvproof_reference.arithmetic import Arithmetic
-from kvproof_suites.conftest import KernelUnderTest
 from kvproof_suites.kernel.attend import arithmetic, attend, place
 from kvproof_suites.kernel.cases import Case
 from kvproof_suites.kernel.drawn import error_to_bound
 from kvproof_suites.kernel.oracle import Attended
+from kvproof_suites.under_test import KernelUnderTest
 from selftest.killtable.batches import BATCHES, Batch, draw, with_options
 from selftest.killtable.criteria import CRITERIA
 
