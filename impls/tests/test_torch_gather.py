@@ -221,7 +221,7 @@ def test_copies_are_made_whole_and_all_sources_are_read_first(paged):
 
 
 @pytest.mark.parametrize(
-    ("field", "dtype"), [("dtype", "float64"), ("kv_dtype", "float8_e4m3fn"), ("kv_dtype", "int8")]
+    ("field", "dtype"), [("dtype", "float64"), ("dtype", "float8_e4m3fn"), ("kv_dtype", "int8")]
 )
 def test_other_types_are_refused_by_name(field, dtype):
     assert dtype in TorchKernel().unsupported(make_spec(**{field: dtype}))
