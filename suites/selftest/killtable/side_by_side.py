@@ -72,11 +72,14 @@ def add(found: Compared, name: str, case: Case, factory: Kernel) -> None:
 
 
 def output(factory: Kernel, case: Case) -> torch.Tensor:
-    """[num_tokens, num_q_heads, value_dim] float64; NaN where the kernel raised, which any test that runs it sees."""
+    """[num_tokens, num_q_heads, value_dim] float64; NaN where the kernel raised, which any test that runs it sees.
+
+    A wrong kernel may write into its query: it gets its own.
+    """
     batch, under_test = drawn(case), KernelUnderTest("wrong", factory(), "cpu")
     pools = place(under_test, batch.spec, batch.pages, batch.keys, batch.values)
     try:
-        return attend(under_test, batch.spec, batch.pages, batch.query, pools)[0].double()
+        return attend(under_test, batch.spec, batch.pages, batch.query.clone(), pools)[0].double()
     except Exception:
         return torch.full((batch.pages.num_query_tokens, batch.spec.num_q_heads, batch.spec.value_dim_value), math.nan)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -118,7 +119,7 @@ class MaskedLanesHoldTheLastLoad(RightKernel):
     def gather(self, spec: AttentionSpec, pools: KVPools, slots: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         key, value = super().gather(spec, pools, slots)
         lanes, self.lanes = self.lanes, float(value.nan_to_num().sum())
-        return key, value * (1 + (lanes != 0) * (len(slots) % 16 != 0) * 0.01)
+        return key, value * (1 + math.sin(lanes) * (len(slots) % 16 != 0) * 0.01)
 
 
 WRONG: dict[str, Wrong] = {
