@@ -113,15 +113,17 @@ def comparison(mistakes: Sequence[Mistake], outcomes: Outcomes, compared: Mappin
     """One line a kernel: who rejects it on which batch, by the batch's first letter."""
     rows = []
     for mistake in mistakes:
-        if (found := compared.get(mistake.label)) is None:
+        found = compared.get(mistake.label, Compared())
+        if not any(is_wrong(found, name) for name in BATCHES):
             continue
         ours = {name for name in BATCHES if found.ratio.get(name, 0.0) > 1}
         by_law = str(len(outcomes[mistake.impl].broken)) if outcomes[mistake.impl].broken else "none"
         cells = [letters(found, found.rejected[criterion]) for criterion in CRITERIA]
         rows.append([f"`{mistake.name}`", f"{by_law}", letters(found, ours), *cells])
     told = (
-        "Kernel by kernel; m, d, 2 and 8 are batches on which it is rejected, · is one on which a wrong output passes, "
-        "and a blank says that its output is right there. The second column counts our laws that catch it."
+        f"Of {len(compared)} wrong kernels {len(rows)} give a wrong output on these data. m, d, 2 and 8 are batches on "
+        "which it is rejected, · is one on which it passes, and a blank says that the output is right there. The second "
+        "column counts our laws that catch the kernel."
     )
     return told + "\n\n" + table(["wrong kernel", "laws", "budget", *CRITERIA], rows)
 
