@@ -121,9 +121,9 @@ def comparison(mistakes: Sequence[Mistake], outcomes: Outcomes, compared: Mappin
         cells = [letters(found, found.rejected[criterion]) for criterion in CRITERIA]
         rows.append([f"`{mistake.name}`", f"{by_law}", letters(found, ours), *cells])
     told = (
-        f"Of {len(compared)} wrong kernels {len(rows)} give a wrong output on these data. m, d, 2 and 8 are batches on "
-        "which it is rejected, · is one on which it passes, and a blank says that the output is right there. The second "
-        "column counts our laws that catch the kernel."
+        f"Of {len(compared)} wrong kernels {len(rows)} give a wrong output on these data. m, d, 2 and 8 are batches "
+        "on which it is rejected, · is one on which it passes, and a blank says that the output is right there. The "
+        "second column counts our laws that catch the kernel."
     )
     return told + "\n\n" + table(["wrong kernel", "laws", "budget", *CRITERIA], rows)
 
