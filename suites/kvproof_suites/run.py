@@ -157,6 +157,8 @@ class LawRun:
         )
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if not self.writes_records:
+            return
         summary.print_summary(terminalreporter, self.laws, self.verdict, self.folder)
         if uri := options.value(self.config, "mlflow"):
             from kvproof_reports.mlflow_sink import log_run

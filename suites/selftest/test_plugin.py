@@ -167,5 +167,6 @@ def test_an_implementation_can_not_excuse_itself(tmp_path: Path, impl: str, said
 
 
 def test_collecting_alone_leaves_no_records(tmp_path: Path) -> None:
-    judge(tmp_path, "mine:kernel", "--collect-only")
+    ended = judge(tmp_path, "mine:kernel", "--collect-only")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
     assert not (tmp_path / "judged").exists()
