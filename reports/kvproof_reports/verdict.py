@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -130,7 +131,10 @@ def _subject(label: str, name: str, run_label: str, run: Run) -> Subject:
 
 
 def matrix(columns: Sequence[Subject]) -> list[LawRow]:
-    """Laws in the order they first ran (sharpest first), each with a cell for every subject that met it."""
+    """Laws by family and number, each with a cell for every subject that met it.
+
+    Not as they ran: workers that run side by side finish in an order that tells a reader nothing.
+    """
     rows: dict[str, LawRow] = {}
     for subject in columns:
         by_law: dict[str, list[Record]] = {}
@@ -141,7 +145,7 @@ def matrix(columns: Sequence[Subject]) -> list[LawRow]:
             outcomes = {record["outcome"] for record in records}
             worst = next(outcome for outcome in WORST_FIRST if outcome in outcomes)
             rows[law].cells[subject.label] = Cell(worst, records)
-    return list(rows.values())
+    return sorted(rows.values(), key=lambda row: (row.law[:1], int(re.sub(r"\D", "", row.law) or 0)))
 
 
 def not_verified(
