@@ -1,7 +1,8 @@
 """The laws of a paged KV cache: one id, one sentence, one reason each.
 
 The numbers follow the families A allocator, B prefix cache, C copy-on-write and moves, D scheduling, E step tensors,
-F cache writes, G attention kernels, Q quantised KV, H the suite itself. SPEC.md prints this table; every law test carries ``@pytest.mark.law(id)``.
+F cache writes, G attention kernels, Q quantised KV, H the suite itself. SPEC.md prints this table; every law test
+carries ``@pytest.mark.law(id)``.
 """
 
 from __future__ import annotations
