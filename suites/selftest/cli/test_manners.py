@@ -108,3 +108,13 @@ def test_no_color_is_honoured():
     shown = on_a_terminal("list", NO_COLOR="1")
     assert "─" in shown
     assert not any(f"\x1b[{colour}m" in shown for colour in range(30, 48))
+
+
+def test_a_reader_that_has_seen_enough_is_no_broken_law():
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "wb") as nobody_reads:
+        ended = subprocess.run(
+            [*RUN, "laws"], stdout=nobody_reads, stderr=subprocess.PIPE, text=True, timeout=120, check=False
+        )
+    assert (ended.returncode, ended.stderr) == (cli.CONFORMS, "")
