@@ -16,6 +16,7 @@ from kvproof_impls.contract import AttentionSpec, BlockAllocator, Copies, KVPool
 from kvproof_suites.kernel.attend import arithmetic
 from kvproof_suites.kernel.drawn import error_to_bound
 from kvproof_suites.kernel.oracle import attend_dense
+from kvproof_suites.kernel.pages import untouched_pool
 from kvproof_suites.outcome import LawBroken
 from kvproof_suites.under_test import KernelUnderTest
 
@@ -46,11 +47,8 @@ class Engine:
     def __post_init__(self) -> None:
         spec, device = self.spec, self.under_test.device
         shape = (self.allocator.pool_blocks, spec.block_size, spec.num_kv_heads, spec.head_dim)
-        if getattr(self.under_test.kernel, "pool_order", "NHD") == "HND":
-            shape = (shape[0], shape[2], shape[1], shape[3])
-        stored = [torch.full(shape, UNWRITTEN, dtype=getattr(torch, spec.dtype), device=device) for _ in range(2)]
-        views = [pool if pool.shape[1] == spec.block_size else pool.transpose(1, 2) for pool in stored]
-        self.pools = KVPools(*views)
+        views = (untouched_pool(shape, self.under_test.kernel, spec.dtype, device) for _ in range(2))
+        self.pools = KVPools(*(view.fill_(UNWRITTEN) for view in views))
         self.generator = torch.Generator().manual_seed(self.seed)
 
     def admit(self, seq: Hashable, tokens: Sequence[int]) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
@@ -128,13 +129,19 @@ def empty_pools(pages: Pages, spec: AttentionSpec, kernel: PagedKernel, device: 
 
 
 def pool(pages: Pages, spec: AttentionSpec, dim: int, kernel: PagedKernel, device: str, fill: float) -> torch.Tensor:
-    dtype = getattr(torch, spec.kv_dtype or spec.dtype)
+    shape = (pages.num_blocks, pages.block_size, spec.num_kv_heads, dim)
+    return untouched_pool(shape, kernel, spec.kv_dtype or spec.dtype, device).fill_(fill)
+
+
+def untouched_pool(
+    shape: tuple[int, int, int, int], kernel: PagedKernel, dtype: str, device: str = "cpu"
+) -> torch.Tensor:
+    """Unwritten memory in the kernel's storage order, seen as [num_blocks, block_size, num_kv_heads, dim]."""
+    num_blocks, block_size, num_kv_heads, dim = shape
+    options: dict[str, Any] = {"dtype": getattr(torch, dtype), "device": device}
     if getattr(kernel, "pool_order", "NHD") == "HND":
-        stored = torch.full(
-            (pages.num_blocks, spec.num_kv_heads, pages.block_size, dim), fill, dtype=dtype, device=device
-        )
-        return stored.transpose(1, 2)
-    return torch.full((pages.num_blocks, pages.block_size, spec.num_kv_heads, dim), fill, dtype=dtype, device=device)
+        return torch.empty(num_blocks, num_kv_heads, block_size, dim, **options).transpose(1, 2)
+    return torch.empty(shape, **options)
 
 
 def fill_pool(target: torch.Tensor, by_slot: torch.Tensor) -> None:
