@@ -66,7 +66,10 @@ BUILT_IN: Mapping[str, Entry] = {
         allocator="kvproof_impls.reference:ReferenceAllocator",
         kernel="kvproof_impls.reference:ReferenceKernel",
     ),
-    "paged": Entry("our block allocator", allocator="kvproof_impls.paged:PagedAllocator"),
+    "paged": Entry("our block allocator", allocator="kvproof_impls.paged_python:PagedAllocator"),
+    "paged-python": Entry(
+        "our block allocator in plain Python, to read", allocator="kvproof_impls.paged_python:PagedAllocator"
+    ),
     "contiguous": Entry(
         "reserves the maximum length for every sequence, as engines did before paging",
         allocator="kvproof_impls.contiguous:ContiguousAllocator",

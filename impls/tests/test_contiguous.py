@@ -6,7 +6,7 @@ import pytest
 
 from kvproof_impls.contiguous import ContiguousAllocator
 from kvproof_impls.contract import BlockAllocator
-from kvproof_impls.paged import PagedAllocator
+from kvproof_impls.paged_python import PagedAllocator
 
 LENGTHS = (40, 128, 300, 64, 210, 96, 180, 48, 150, 80, 60, 420, 33, 256, 90, 110)
 

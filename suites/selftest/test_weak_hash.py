@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from kvproof_impls.paged import PagedAllocator
+from kvproof_impls.paged_python import PagedAllocator
 from kvproof_reference import allocator as reference
 from kvproof_suites.allocator.driver import Driver
 from kvproof_suites.allocator.machine import machine_for

@@ -21,8 +21,8 @@ SHELVES = ("reference", "kernels", "traces", "impls", "reports", "suites")
 
 TARGETS: dict[str, tuple[str, str, str]] = {
     "reference": ("reference/kvproof_reference/allocator.py", "allocator", "reference"),
-    "paged": ("impls/kvproof_impls/paged.py", "allocator", "paged"),
-    "paged-pool": ("impls/kvproof_impls/paged_pool.py", "allocator", "paged"),
+    "paged-python": ("impls/kvproof_impls/paged_python/allocator.py", "allocator", "paged-python"),
+    "paged-python-pool": ("impls/kvproof_impls/paged_python/pool.py", "allocator", "paged-python"),
     "torch": ("impls/kvproof_impls/torch_gather.py", "kernel", "torch"),
 }
 """Module, laws, implementation that puts the module under them."""

@@ -79,24 +79,25 @@ def test_the_oracle_is_imported_by_its_own_adapter_only():
     assert knowing == {"reference.py"}
 
 
-def of_another_implementation(adapters, stem):
-    """An implementation is its adapter and the files named after it: paged.py and paged_*.py."""
-    return [adapter for adapter in adapters if not f"{stem}_".startswith(f"{adapter.split('.')[-1]}_")]
+def of_another_implementation(adapters, module):
+    """An implementation is a file, or a package of its own: contiguous.py, paged/."""
+    return [adapter for adapter in adapters if adapter.split(".")[1] != module.split(".")[1]]
 
 
 def test_no_implementation_imports_another():
     found = {
-        path.name: of_another_implementation(adapters_among(imports(path.read_text(), holder)), path.stem)
+        path.name: of_another_implementation(adapters_among(imports(path.read_text(), holder)), f"{holder}.{path.stem}")
         for path, holder in modules("kvproof_impls")
     }
     assert not {path: adapters for path, adapters in found.items() if adapters}
 
 
 @pytest.mark.parametrize(
-    ("stem", "another"), [("paged", False), ("paged_window", False), ("pagedish", True), ("contiguous", True)]
+    ("module", "another"),
+    [("paged_python.pool", False), ("paged_python", False), ("paged.pool", True), ("torch", True)],
 )
-def test_an_implementation_may_have_several_files(stem, another):
-    assert bool(of_another_implementation(["kvproof_impls.paged"], stem)) is another
+def test_an_implementation_may_have_several_files(module, another):
+    assert bool(of_another_implementation(["kvproof_impls.paged_python"], f"kvproof_impls.{module}")) is another
 
 
 def test_the_suites_know_implementations_from_the_registry_alone():
@@ -108,10 +109,12 @@ def test_the_suites_know_implementations_from_the_registry_alone():
 
 
 def test_each_adapter_of_the_registry_is_a_file():
-    missing = [
-        adapter for adapter in ADAPTERS if not (SHELVES["kvproof_impls"] / f"{adapter.replace('.', '/')}.py").exists()
+    places = {adapter: SHELVES["kvproof_impls"] / adapter.replace(".", "/") for adapter in ADAPTERS}
+    assert not [
+        adapter
+        for adapter, place in places.items()
+        if not (place.with_suffix(".py").exists() or (place / "__init__.py").exists())
     ]
-    assert not missing
 
 
 def test_a_shelf_is_not_a_package():
@@ -141,9 +144,9 @@ def test_an_arrow_that_points_up_or_sideways_is_seen(source, package, found):
 @pytest.mark.parametrize(
     ("source", "found"),
     [
-        ("from kvproof_impls.paged import PagedAllocator", ["kvproof_impls.paged"]),
-        ("from kvproof_impls import paged", ["kvproof_impls.paged"]),
-        ("load('kvproof_impls.paged:PagedAllocator')", ["kvproof_impls.paged"]),
+        ("from kvproof_impls.paged_python import PagedAllocator", ["kvproof_impls.paged_python"]),
+        ("from kvproof_impls import paged_python", ["kvproof_impls.paged_python"]),
+        ("load('kvproof_impls.paged_python:PagedAllocator')", ["kvproof_impls.paged_python"]),
         ("from kvproof_impls import registry", []),
         ("from kvproof_impls.contract import PagedBatch", []),
     ],

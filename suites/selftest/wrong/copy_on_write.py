@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import Any
 
-from kvproof_impls.paged import PagedAllocator
+from kvproof_impls.paged_python import PagedAllocator
 from selftest.wrong.catalogue import Wrong
 
 

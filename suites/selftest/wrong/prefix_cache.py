@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
-from kvproof_impls.paged import PagedAllocator
-from kvproof_impls.paged_pool import SequenceState
+from kvproof_impls.paged_python import PagedAllocator
+from kvproof_impls.paged_python.pool import SequenceState
 from selftest.wrong.catalogue import Wrong
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvproof_impls.paged_window import WindowedAllocator
+from kvproof_impls.paged_python.window import WindowedAllocator
 
 
 class SmallWindow(WindowedAllocator):

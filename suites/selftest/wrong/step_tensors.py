@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from kvproof_impls.contract import PagedBatch
-from kvproof_impls.paged import PagedAllocator
+from kvproof_impls.paged_python import PagedAllocator
 from selftest.wrong.catalogue import Wrong
 
 

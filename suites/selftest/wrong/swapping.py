@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from kvproof_impls.paged import Copies, PagedAllocator
+from kvproof_impls.contract import Copies
+from kvproof_impls.paged_python import PagedAllocator
 from selftest.wrong.catalogue import Wrong
 
 

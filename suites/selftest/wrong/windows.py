@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import Any
 
-from kvproof_impls.paged import Copies
+from kvproof_impls.contract import Copies
 from selftest.wrong.catalogue import Wrong
 from selftest.wrong.right_allocators import SmallWindow
 

@@ -7,7 +7,7 @@ import array
 import pytest
 
 from kvproof_impls.contract import BlockAllocator
-from kvproof_impls.paged import PagedAllocator
+from kvproof_impls.paged_python import PagedAllocator
 
 
 def filled(allocator: PagedAllocator, seq: str, tokens: list[int]) -> None:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING
 
-from kvproof_impls.paged import Copies, PagedAllocator
-from kvproof_impls.paged_pool import SequenceState
+from kvproof_impls.paged_python.allocator import Copies, PagedAllocator
+from kvproof_impls.paged_python.pool import SequenceState
 
 if TYPE_CHECKING:
     from kvproof_impls.contract import PagedBatch

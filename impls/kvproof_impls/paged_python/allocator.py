@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING
 
-from kvproof_impls.paged_pool import BlockPool, SequenceState, plain
+from kvproof_impls.paged_python.pool import BlockPool, SequenceState, plain
 
 if TYPE_CHECKING:
     from kvproof_impls.contract import PagedBatch
@@ -84,12 +84,12 @@ class PagedAllocator(BlockPool):
             ValueError: not one token a sequence.
             MemoryError: too few free blocks for all rows; the text names the rows that need one.
         """
-        from kvproof_impls import paged_step  # here, so that an allocator alone does not import torch
+        from kvproof_impls.paged_python import step  # here, so that an allocator alone does not import torch
 
-        paged_step.refuse_bad_rows(seqs, tokens)
+        step.refuse_bad_rows(seqs, tokens)
         states = [self._sequences[seq] for seq in seqs]
         crowded = [state for state in states if not state.room]
-        self._require_for_step(seqs, states, paged_step.num_copies(self._written_tails(crowded), self._references))
+        self._require_for_step(seqs, states, step.num_copies(self._written_tails(crowded), self._references))
         copies: list[tuple[int, int]] = []
         for state in crowded:
             copies += self._make_room(state, 1)
@@ -97,7 +97,7 @@ class PagedAllocator(BlockPool):
             state.room -= 1
             state.tokens.append(token)
         lengths = [len(state.tokens) for state in states]
-        return paged_step.step_tensors([state.table for state in states], lengths, self.block_size, copies)
+        return step.step_tensors([state.table for state in states], lengths, self.block_size, copies)
 
     def reserve(self, seq: Hashable, num_tokens: int) -> Copies:
         """Make room for ``num_tokens`` more without adding any; ``truncate`` gives it back.

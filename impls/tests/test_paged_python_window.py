@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kvproof_impls.contract import BlockAllocator
-from kvproof_impls.paged_window import WindowedAllocator
+from kvproof_impls.paged_python.window import WindowedAllocator
 
 
 def test_it_has_the_shape_of_the_contract_and_reserves_one_block() -> None:

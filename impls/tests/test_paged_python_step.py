@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kvproof_impls.paged import PagedAllocator
+from kvproof_impls.paged_python import PagedAllocator
 
 
 def test_rows_are_padded_with_zeros_to_the_widest() -> None:
