@@ -40,11 +40,12 @@ class BlockAllocator(Protocol):
     ``fork(parent, child)`` shares every full block; it may copy the partly filled last one, at once or when one of the
     two writes.
     ``append_step(seqs, tokens)`` takes one token a row and gives a PagedBatch, its ``copies`` to be made before the
-    step writes. Its tensors may be buffers: they keep their contents until the call after the next, so that a step in
-    flight is not overwritten. ``commit_step(seqs)`` commits each of ``seqs`` in one call, or none when one is unknown.
-    ``preempt(seq)`` frees a sequence that will come back under its id, to be computed again: what ``allocate`` then
-    finds cached is no hit to be proud of, and ``counters`` tells it apart. ``swap_out(seq)`` gives (device, host) copies, ``swap_in(seq)`` (host, device) ones, host ids in
-    ``range(num_host_blocks)``; in between ``seq`` has no table and knows only ``swap_in`` and ``free``.
+    step writes. Its tensors may be buffers: they keep their contents until the call after the next, so that a step
+    in flight is not overwritten. ``commit_step(seqs)`` commits each of ``seqs`` in one call, or none when one is
+    unknown. ``preempt(seq)`` frees a sequence that will come back under its id, to be computed again: what
+    ``allocate`` then finds cached is no hit to be proud of, and ``counters`` tells it apart. ``swap_out(seq)``
+    gives (device, host) copies, ``swap_in(seq)`` (host, device) ones, host ids in ``range(num_host_blocks)``; in
+    between ``seq`` has no table and knows only ``swap_in`` and ``free``.
     With ``window``, positions that the first token handed out last can't see (``window - 1`` before it are seen) may
     have no block: the table names the reserved ``null_block`` there.
     ``eviction = "lru"`` declares that of the blocks that nobody owns those without content are handed out first, then
