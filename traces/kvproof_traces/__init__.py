@@ -1,23 +1,28 @@
 """Request workloads: formats, readers, a generator, and replay through an allocator. Standard library only."""
 
-from kvproof_traces.azure import read_azure
-from kvproof_traces.detect import FORMATS, detect
+from kvproof_traces.compressed import MissingCodec
+from kvproof_traces.detect import detect
+from kvproof_traces.formats import FORMATS
 from kvproof_traces.generate import Workload, generate
 from kvproof_traces.lines import TraceError
 from kvproof_traces.load import SAMPLES, Trace, load
-from kvproof_traces.mooncake import read_mooncake
-from kvproof_traces.native import read_native, write_native
+from kvproof_traces.native import native_lines, write_native
+from kvproof_traces.reading import REASONS
 from kvproof_traces.replay import Replay, replay
 from kvproof_traces.request import FieldError, Request
+from kvproof_traces.stream import Stream, stream
 from kvproof_traces.tables import BlockTables, TablesError, read_tables, write_tables
 
 __all__ = [
     "FORMATS",
+    "REASONS",
     "SAMPLES",
     "BlockTables",
     "FieldError",
+    "MissingCodec",
     "Replay",
     "Request",
+    "Stream",
     "TablesError",
     "Trace",
     "TraceError",
@@ -25,11 +30,10 @@ __all__ = [
     "detect",
     "generate",
     "load",
-    "read_azure",
-    "read_mooncake",
-    "read_native",
+    "native_lines",
     "read_tables",
     "replay",
+    "stream",
     "write_native",
     "write_tables",
 ]

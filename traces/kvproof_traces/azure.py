@@ -1,4 +1,7 @@
-"""Azure LLM inference traces (Patel et al., Splitwise, ISCA 2024): ``TIMESTAMP,ContextTokens,GeneratedTokens``.
+"""Azure's inference traces: ``TIMESTAMP,ContextTokens,GeneratedTokens``.
+
+Of 2023 (Patel et al., Splitwise, ISCA 2024) and 2024 (Stojkovic et al., DynamoLLM, HPCA 2025); the multimodal one (Qiu
+et al., ModServe, SoCC 2025) has ``NumImages`` as well.
 
 Times have seven decimals, ticks of 100 ns, and no zone. The standard parsers refuse or drop the seventh digit, and a
 float of seconds since the epoch can't hold it: ticks stay integers until the first row's are subtracted.
@@ -7,79 +10,109 @@ float of seconds since the epoch can't hold it: ticks stay integers until the fi
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
-from kvproof_traces.lines import TraceError, numbered_lines
+from kvproof_traces.lines import TraceError
+from kvproof_traces.reading import Reader, Source, build_request
 from kvproof_traces.request import Request
+from kvproof_traces.table_rows import Table
 
 COLUMNS = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 HEADER = ",".join(COLUMNS)
+MULTIMODAL_HEADER = "TIMESTAMP,NumImages,ContextTokens,GeneratedTokens"
 TICKS_PER_SECOND = 10_000_000
 TICKS_PER_MS = 10_000
 
 _TIME = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:\.(\d{1,7}))?", re.ASCII)
 _EPOCH = datetime(1970, 1, 1)
+_NAMES = {"num_prompt_tokens": "ContextTokens", "num_output_tokens": "GeneratedTokens", "arrival_ms": "TIMESTAMP"}
 
 
-def read_azure(path: str | Path) -> Iterator[Request]:
-    """Yield the requests of an Azure CSV, each checked when reached; ``load`` takes a file whole or not at all.
+def open_azure(source: Source) -> Reader:
+    """A file of 2023 or 2024.
 
     Raises:
-        TraceError: another header, a missing or extra cell, a bad number or time, a time before the row above, or a
-            request without prompt or output.
+        TraceError: another header.
     """
-    lines = numbered_lines(path)
-    number, header = next(lines, (1, ""))
-    if header != HEADER:
-        raise TraceError(path, number, "header", f"is {header!r}", f"an Azure trace starts with {HEADER}")
-    first = last = None
-    for row, (number, text) in enumerate(lines):
-        stamp, num_prompt_tokens, num_output_tokens = _cells(path, number, text)
-        ticks = _ticks(path, number, stamp)
-        first = ticks if first is None else first
-        if last is not None and ticks < last:
-            what = f"{stamp} is {(last - ticks) / TICKS_PER_MS:g} ms before the row above"
-            raise TraceError(path, number, "TIMESTAMP", what, "sort the file by time")
-        last = ticks
-        yield Request(
-            request_id=f"r{row}",
-            arrival_ms=(ticks - first) / TICKS_PER_MS,
-            num_prompt_tokens=_count(path, number, "ContextTokens", num_prompt_tokens),
-            num_output_tokens=_count(path, number, "GeneratedTokens", num_output_tokens),
-        )
+    return _open(source, HEADER)
 
 
-def _cells(path: str | Path, number: int, text: str) -> list[str]:
-    cells = text.split(",")
-    if len(cells) < len(COLUMNS):
-        raise TraceError(path, number, COLUMNS[len(cells)], "is missing", "a line may be cut off: mend or remove it")
-    if len(cells) > len(COLUMNS):
-        raise TraceError(path, number, "line", f"has {len(cells)} cells", f"give {HEADER}")
-    return cells
+def open_multimodal(source: Source) -> Reader:
+    """A multimodal file. The context's tokens are taken as they stand: how many of them are images is not published.
+
+    Raises:
+        TraceError: another header.
+    """
+    source.note("NumImages is checked and left out: the file does not say how many tokens an image takes")
+    return _open(source, MULTIMODAL_HEADER)
 
 
-def _ticks(path: str | Path, number: int, stamp: str) -> int:
-    """100 ns ticks since 1970, exact."""
-    match = _TIME.fullmatch(stamp)
-    cure = "give YYYY-MM-DD HH:MM:SS with at most 7 decimals and no zone"
-    if match is None:
-        raise TraceError(path, number, "TIMESTAMP", f"{stamp!r} is not a time", cure)
-    try:
-        elapsed = datetime.fromisoformat(match[1]) - _EPOCH
-    except ValueError as error:
-        raise TraceError(path, number, "TIMESTAMP", f"{stamp!r} is not a time ({error})", cure) from None
-    seconds = elapsed.days * 86_400 + elapsed.seconds
-    return seconds * TICKS_PER_SECOND + int((match[2] or "").ljust(7, "0"))
+def _open(source: Source, header: str) -> Reader:
+    path, columns = source.path, header.split(",")
+    table = Table(path, (), "")
+    if table.header != columns:
+        raise TraceError(path, 1, "header", f"is {','.join(table.header)!r}", f"this format starts with {header}")
+    table = Table(path, columns, "")
+    ticks_of = _Ticks(path)
+
+    def parse(number: int, raw: bytes) -> Request:
+        stamp, *images, prompt, output = table.cells(number, raw)
+        ticks = ticks_of(number, stamp)
+        for text in images:
+            table.count(number, "NumImages", text)
+        values = {
+            "request_id": f"r{number - 2}",
+            "arrival_ms": ticks_of.since_first(number, stamp, ticks),
+            "num_prompt_tokens": table.count(number, "ContextTokens", prompt),
+            "num_output_tokens": table.count(number, "GeneratedTokens", output),
+        }
+        request = build_request(path, number, _NAMES, values)
+        ticks_of.accept(ticks)
+        return request
+
+    return Reader(table.rows, parse, "TIMESTAMP")
 
 
-def _count(path: str | Path, number: int, field: str, text: str) -> int:
-    if not text:
-        raise TraceError(path, number, field, "is empty", "remove the row or put the number back")
-    # Beyond nine digits it is no length of anything, and int() has a limit of its own.
-    if not (text.isascii() and text.isdigit() and len(text) <= 9):
-        raise TraceError(path, number, field, f"{text!r} is not a number of tokens", "give a whole number")
-    if int(text) == 0:
-        raise TraceError(path, number, field, "is 0, so nothing was served", "remove the row")
-    return int(text)
+class _Ticks:
+    """Times as whole ticks, and since the first row that was kept."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = path
+        self.first: int | None = None
+        self.last = 0
+        self.minute = ("", 0)
+
+    def __call__(self, number: int, stamp: str) -> int:
+        """100 ns ticks since 1970, exact."""
+        match = _TIME.fullmatch(stamp)
+        if match is None:
+            raise self._refused(number, stamp, "")
+        whole, fraction = match.groups()
+        if whole[:17] != self.minute[0]:  # the date changes seldom, and taking it apart is what costs
+            try:
+                elapsed = datetime.fromisoformat(whole[:17] + "00") - _EPOCH
+            except ValueError as error:
+                raise self._refused(number, stamp, f" ({error})") from None
+            self.minute = whole[:17], elapsed.days * 86_400 + elapsed.seconds
+        seconds = int(whole[17:])
+        if seconds > 59:
+            raise self._refused(number, stamp, " (second must be in 0..59)")
+        return (self.minute[1] + seconds) * TICKS_PER_SECOND + (int(fraction.ljust(7, "0")) if fraction else 0)
+
+    def _refused(self, number: int, stamp: str, why: str) -> TraceError:
+        cure = "give YYYY-MM-DD HH:MM:SS with at most 7 decimals and no zone"
+        return TraceError(self.path, number, "TIMESTAMP", f"{stamp!r} is not a time{why}", cure, reason="bad time")
+
+    def since_first(self, number: int, stamp: str, ticks: int) -> float:
+        if self.first is None:
+            return 0.0
+        if ticks < self.last:
+            what = f"{stamp} is {(self.last - ticks) / TICKS_PER_MS:g} ms before the row above"
+            cure = "sort the file by time"
+            raise TraceError(self.path, number, "TIMESTAMP", what, cure, reason="time goes back")
+        return (ticks - self.first) / TICKS_PER_MS
+
+    def accept(self, ticks: int) -> None:
+        self.first = ticks if self.first is None else self.first
+        self.last = ticks

@@ -1,57 +1,48 @@
-"""JSON Lines, read strictly: one object a line, no field twice, none unknown, none missing."""
+"""JSON, read strictly: one object a line, no field twice, none unknown, none missing."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, NoReturn
 
-from kvproof_traces.lines import TraceError, numbered_lines
-from kvproof_traces.request import FieldError, Request
+from kvproof_traces.lines import TraceError, line_text
 
 Row = dict[str, Any]
 
 
-def json_rows(path: str | Path, required: Collection[str], known: Collection[str]) -> Iterator[tuple[int, Row]]:
-    """Yield (line number, object) of a file whose objects have all ``required`` fields and none beyond ``known``.
-
-    Raises:
-        TraceError: a line that is no such object; names the field.
-    """
-    for number, text in numbered_lines(path):
-        row = parse_object(path, number, text)
-        for field in row:
-            if field not in known:
-                raise TraceError(path, number, field, "is an unknown field", f"known are {', '.join(known)}")
-        for field in required:
-            if field not in row:
-                raise TraceError(path, number, field, "is missing", f"a row needs {', '.join(required)}")
-        yield number, row
+class _Twice(ValueError):
+    """A field that an object has twice."""
 
 
-def parse_object(path: str | Path, number: int, text: str) -> Row:
+def _unique(pairs: list[tuple[str, Any]]) -> Row:
+    row = dict(pairs)
+    if len(row) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise _Twice(next(name for name in names if names.count(name) > 1))
+    return row
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no JSON number")
+
+
+STRICT = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_refuse)
+"""Refuses NaN, and a field that is given twice, of which JSON readers silently keep one."""
+
+
+def parse_object(path: str | Path, number: int, raw: bytes) -> Row:
     """The object on one line.
 
     Raises:
-        TraceError: not JSON, not an object, or a field twice, of which JSON readers silently keep one.
+        TraceError: not JSON, not an object, or a field twice.
     """
-
-    def unique(pairs: list[tuple[str, Any]]) -> Row:
-        row = dict(pairs)
-        if len(row) < len(pairs):
-            names = [name for name, _ in pairs]
-            twice = next(name for name in names if names.count(name) > 1)
-            raise TraceError(path, number, twice, "is given twice", "keep one")
-        return row
-
-    def refuse(constant: str) -> NoReturn:
-        raise ValueError(f"{constant} is no JSON number")
-
+    text = line_text(path, number, raw)
     try:
-        row = json.loads(text, object_pairs_hook=unique, parse_constant=refuse)
-    except TraceError:
-        raise
+        row = STRICT.decode(text)
+    except _Twice as error:
+        raise TraceError(path, number, str(error), "is given twice", "keep one") from None
     except (ValueError, RecursionError) as error:
         cure = "a line may be cut off or hold two objects: give one JSON object a line"
         raise TraceError(path, number, "line", f"is not JSON ({error})", cure) from None
@@ -60,57 +51,34 @@ def parse_object(path: str | Path, number: int, text: str) -> Row:
     return row
 
 
-def build_request(path: str | Path, number: int, names: Mapping[str, str], values: Mapping[str, Any]) -> Request:
-    """The request of one line. ``names``: attribute of Request to field of the file, for the error.
+def check_fields(path: str | Path, number: int, row: Row, required: Collection[str], known: Collection[str]) -> None:
+    """
+    Raises:
+        TraceError: a field beyond ``known``, or one of ``required`` missing.
+    """
+    for field in row:
+        if field not in known:
+            raise TraceError(path, number, field, "is an unknown field", f"known are {', '.join(known)}")
+    for field in required:
+        if field not in row:
+            raise TraceError(path, number, field, "is missing", f"a row needs {', '.join(required)}")
+
+
+def as_ms(path: str | Path, number: int, field: str, value: Any, per_ms: float, unit: str) -> float:
+    """Milliseconds of a JSON number of which ``per_ms`` make one.
 
     Raises:
-        TraceError: a value that Request refuses, under the name it has in the file.
+        TraceError: no number, or one that floating point can't hold.
     """
-    try:
-        return Request(**values)
-    except FieldError as error:
-        raise TraceError(path, number, names[error.field], error.what, error.cure) from None
+    if type(value) not in (int, float):
+        raise TraceError(path, number, field, f"{value!r} is not a number", f"give {unit}", reason="bad time")
+    if abs(value) > 2**53:
+        what = f"{value} is not exact in floating point"
+        raise TraceError(path, number, field, what, f"give {unit}", reason="bad time")
+    # Rounded to picoseconds, below any clock: 61.114 s are 61114 ms and not 61113.99999999999.
+    return float(value) if per_ms == 1 else round(value / per_ms, 9)
 
 
-class ArrivalOrder:
-    """Refuses a time that lies before the one above it. Equal times keep the order of the file."""
-
-    def __init__(self, path: str | Path) -> None:
-        self.path, self.last = path, 0.0
-
-    def check(self, number: int, arrival_ms: float) -> None:
-        if arrival_ms < self.last:
-            what = f"{arrival_ms:g} ms comes after {self.last:g} ms"
-            raise TraceError(self.path, number, "timestamp", what, "sort the file by time")
-        self.last = arrival_ms
-
-
-class PrefixChain:
-    """Checks that hash ids name prefixes: an id stands for its block and all blocks before it.
-
-    Then an id has one predecessor wherever it appears, from which follow the rules that it is always at the same
-    position, and that nothing can be shared after the first block that isn't.
-    """
-
-    def __init__(self, path: str | Path) -> None:
-        self.path = path
-        self.before: dict[tuple[int, int], int | None] = {}
-
-    def check(self, number: int, request: Request) -> None:
-        """
-        Raises:
-            TraceError: an id with two predecessors.
-        """
-        previous: int | None = None
-        for position, value in enumerate(request.hash_ids):
-            known = self.before.setdefault((request.hash_block_size, value), previous)
-            if known != previous:
-                what = f"id {value} at position {position} follows {_named(previous)} here and {_named(known)} before"
-                raise TraceError(
-                    self.path, number, "hash_ids", what, "an id must stand for its block and all blocks before it"
-                )
-            previous = value
-
-
-def _named(value: int | None) -> str:
-    return "nothing" if value is None else f"id {value}"
+def as_tuple(value: Any) -> Any:
+    """A JSON list as the tuple that a Request holds; anything else as it is, for the Request to refuse."""
+    return tuple(value) if type(value) is list else value

@@ -5,39 +5,60 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from kvproof_traces.compressed import Truncated, open_bytes
+
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class TraceError(ValueError):
-    """A line of a trace that can't be read. The text is ``file:line: field: what is wrong; what to do``."""
+    """A line of a trace that can't be read. The text is ``file:line: field: what is wrong; what to do``.
 
-    def __init__(self, file: str | Path, line: int, field: str, what: str, cure: str) -> None:
+    ``reason`` is the name of the check, a key of ``kvproof_traces.REASONS``, under which a skipped row is counted.
+    """
+
+    def __init__(
+        self, file: str | Path, line: int, field: str, what: str, cure: str, *, reason: str = "malformed"
+    ) -> None:
         super().__init__(f"{file}:{line}: {field}: {what}; {cure}")
         self.file, self.line, self.field, self.what, self.cure = str(file), line, field, what, cure
+        self.reason = reason
 
-    def __reduce__(self) -> tuple[type[TraceError], tuple[str, int, str, str, str]]:
+    def __reduce__(self) -> tuple[type[TraceError], tuple[str, int, str, str, str], dict[str, str]]:
         # Exceptions are pickled with their one-string args, which this constructor would refuse.
-        return type(self), (self.file, self.line, self.field, self.what, self.cure)
+        return type(self), (self.file, self.line, self.field, self.what, self.cure), {"reason": self.reason}
 
 
-def numbered_lines(path: str | Path) -> Iterator[tuple[int, str]]:
-    """Yield (line number from 1, text without its end).
+def raw_lines(path: str | Path) -> Iterator[tuple[int, bytes]]:
+    """Yield (line number from 1, bytes without the line's end) of a file that may be compressed.
 
     Both line ends are accepted, as is a last line without one, and a byte order mark before the first.
 
     Raises:
+        TraceError: a compressed file that ends too early or is damaged.
+    """
+    number = 0
+    with open_bytes(path) as file:
+        try:
+            for number, raw in enumerate(file, start=1):
+                if number == 1:
+                    raw = raw.removeprefix(BYTE_ORDER_MARK)
+                yield number, raw.removesuffix(b"\n").removesuffix(b"\r")
+        except Truncated as error:
+            raise TraceError(path, number + 1, "file", str(error), "get the whole file again") from None
+
+
+def line_text(path: str | Path, number: int, raw: bytes) -> str:
+    """The text of one line.
+
+    Raises:
         TraceError: a line that is not UTF-8, or empty: in a log of one request a line, an empty one is a loss.
     """
-    with open(path, "rb") as file:
-        for number, raw in enumerate(file, start=1):
-            if number == 1:
-                raw = raw.removeprefix(BYTE_ORDER_MARK)
-            raw = raw.removesuffix(b"\n").removesuffix(b"\r")
-            try:
-                text = raw.decode("utf-8")
-            except UnicodeDecodeError as error:
-                what = f"byte {error.start + 1} of the line is not UTF-8"
-                raise TraceError(path, number, "line", what, "save the file as UTF-8") from None
-            if not text.strip():
-                raise TraceError(path, number, "line", "is empty", "remove the line, or put the lost request back")
-            yield number, text
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        what = f"byte {error.start + 1} of the line is not UTF-8"
+        raise TraceError(path, number, "line", what, "save the file as UTF-8") from None
+    if not text or text.isspace():
+        cure = "remove the line, or put the lost request back"
+        raise TraceError(path, number, "line", "is empty", cure, reason="empty line")
+    return text

@@ -5,17 +5,16 @@ The last id of a request names a partial block. Ids are numbered as they first a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
+from typing import Any
 
-from kvproof_traces.json_rows import ArrivalOrder, PrefixChain, build_request, json_rows
-from kvproof_traces.lines import TraceError
+from kvproof_traces.json_rows import as_tuple, check_fields, parse_object
+from kvproof_traces.lines import TraceError, raw_lines
+from kvproof_traces.reading import Reader, Source, build_request
 from kvproof_traces.request import Request
 
 FIELDS = ("timestamp", "input_length", "output_length", "hash_ids")
 HASH_BLOCK_SIZE = 512
-
-_NAMES = {
+NAMES = {
     "arrival_ms": "timestamp",
     "num_prompt_tokens": "input_length",
     "num_output_tokens": "output_length",
@@ -23,29 +22,36 @@ _NAMES = {
 }
 
 
-def read_mooncake(path: str | Path) -> Iterator[Request]:
-    """Yield the requests of a Mooncake file, each checked when reached; ``load`` takes a file whole or not at all.
+def open_mooncake(source: Source) -> Reader:
+    """A file of exactly these four fields, with ceil(input_length / 512) ids a row."""
+    path = source.path
 
-    Raises:
-        TraceError: not these four fields, a bad number, time going backwards, a request without prompt or output, a
-            number of hash ids that is not ceil(input_length / 512), or ids that do not name prefixes.
-    """
-    order, chain = ArrivalOrder(path), PrefixChain(path)
-    for index, (number, row) in enumerate(json_rows(path, required=FIELDS, known=FIELDS)):
+    def parse(number: int, raw: bytes) -> Request:
+        row = parse_object(path, number, raw)
+        check_fields(path, number, row, required=FIELDS, known=FIELDS)
         stamp, ids = row["timestamp"], row["hash_ids"]
-        if type(stamp) is not int:
-            raise TraceError(path, number, "timestamp", f"{stamp!r} is not a whole number", "give milliseconds")
-        if ids == []:
-            raise TraceError(path, number, "hash_ids", "is empty", "give an id for every 512 tokens of the prompt")
-        values = {
-            "request_id": f"r{index}",
+        if type(stamp) is not int or abs(stamp) > 2**53:
+            what = f"{stamp!r} is not a whole number"
+            raise TraceError(path, number, "timestamp", what, "give milliseconds", reason="bad time")
+        require_ids(source, number, ids)
+        values: dict[str, Any] = {
+            "request_id": f"r{number - 1}",
             "arrival_ms": float(stamp),
             "num_prompt_tokens": row["input_length"],
             "num_output_tokens": row["output_length"],
-            "hash_ids": tuple(ids) if type(ids) is list else ids,
+            "hash_ids": as_tuple(ids),
             "hash_block_size": HASH_BLOCK_SIZE,
         }
-        request = build_request(path, number, _NAMES, values)
-        order.check(number, request.arrival_ms)
-        chain.check(number, request)
-        yield request
+        return build_request(path, number, NAMES, values)
+
+    return Reader(raw_lines(path), parse)
+
+
+def require_ids(source: Source, number: int, ids: Any) -> None:
+    """
+    Raises:
+        TraceError: an empty list, which to a request means that nothing is known, but to the format a prompt of 0.
+    """
+    if not ids:
+        cure = "give an id for every block of the prompt"
+        raise TraceError(source.path, number, "hash_ids", "is empty", cure, reason="too few hash ids")

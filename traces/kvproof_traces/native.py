@@ -13,8 +13,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from kvproof_traces.json_rows import ArrivalOrder, PrefixChain, build_request, json_rows
-from kvproof_traces.lines import TraceError
+from kvproof_traces.compressed import writing
+from kvproof_traces.json_rows import as_ms, as_tuple, check_fields, parse_object
+from kvproof_traces.lines import TraceError, raw_lines
+from kvproof_traces.reading import Reader, Source, build_request
 from kvproof_traces.request import Request
 
 REQUIRED = ("timestamp", "input_length", "output_length")
@@ -43,51 +45,55 @@ _DEFAULTS = {
 }
 
 
-def read_native(path: str | Path) -> Iterator[Request]:
-    """Yield the requests of a native file, each checked when reached; ``load`` takes a file whole or not at all.
+def open_native(source: Source) -> Reader:
+    """A native file. Remembers every id that is not the row's own number, to refuse one that is given twice."""
+    path, seen = source.path, set[str]()
 
-    Raises:
-        TraceError: an unknown, missing or doubled field, a bad value, an id given twice, time going backwards, or hash
-            ids that do not name prefixes.
-    """
-    order, chain, seen = ArrivalOrder(path), PrefixChain(path), set[str]()
-    for index, (number, row) in enumerate(json_rows(path, required=REQUIRED, known=FIELDS)):
+    def parse(number: int, raw: bytes) -> Request:
+        row = parse_object(path, number, raw)
+        check_fields(path, number, row, required=REQUIRED, known=FIELDS)
         values = {FIELDS[field]: _from_json(path, number, field, value) for field, value in row.items()}
-        values.setdefault("request_id", f"r{index}")
+        values.setdefault("request_id", f"r{number - 1}")
         request = build_request(path, number, _NAMES, values)
         if request.request_id in seen:
-            raise TraceError(
-                path, number, "id", f"{request.request_id!r} was given before", "give each request its own"
-            )
+            what = f"{request.request_id!r} was given before"
+            raise TraceError(path, number, "id", what, "give each request its own", reason="id given twice")
         seen.add(request.request_id)
-        order.check(number, request.arrival_ms)
-        chain.check(number, request)
-        yield request
+        return request
+
+    return Reader(raw_lines(path), parse)
 
 
 def write_native(path: str | Path, requests: Iterable[Request]) -> int:
-    """Write ``requests``, one a line, and return how many; ``read_native`` gives equal ones back."""
+    """Write ``requests``, one a line, and return how many; reading gives equal ones back.
+
+    A name that ends in ``.gz`` or ``.zst`` is compressed. The file appears when all is written, or not at all.
+    """
     count = 0
-    with open(path, "w", encoding="utf-8", newline="\n") as file:
-        for request in requests:
-            file.write(json.dumps(_to_row(request)) + "\n")
+    with writing(path) as file:
+        for line in native_lines(requests):
+            file.write(line.encode())
             count += 1
     return count
+
+
+def native_lines(requests: Iterable[Request]) -> Iterator[str]:
+    """The line of each request, with its end."""
+    return (json.dumps(_to_row(request)) + "\n" for request in requests)
 
 
 def _from_json(path: str | Path, number: int, field: str, value: Any) -> Any:
     if value is None:
         raise TraceError(path, number, field, "is null", "leave the field out to get its default")
-    if field == "timestamp" and type(value) is int:
-        if abs(value) > 2**53:
-            raise TraceError(path, number, field, f"{value} is not exact in floating point", "give milliseconds")
-        return float(value)
-    if field == "hash_ids" and type(value) is list:
-        return tuple(value)
+    if field == "timestamp":
+        return as_ms(path, number, field, value, 1, "milliseconds")
+    if field == "hash_ids":
+        return as_tuple(value)
     if field == "fork_at":
         if type(value) is not list:
-            raise TraceError(path, number, field, f"{value!r} is not a list", "give [[output position, parent, child]]")
-        return tuple(tuple(fork) if type(fork) is list else fork for fork in value)
+            cure = "give [[output position, parent, child]]"
+            raise TraceError(path, number, field, f"{value!r} is not a list", cure, reason="bad branch")
+        return tuple(map(as_tuple, value))
     return value
 
 

@@ -6,7 +6,7 @@ import statistics
 
 import pytest
 
-from kvproof_traces import SAMPLES, TraceError, load, read_azure
+from kvproof_traces import SAMPLES, TraceError, load, stream
 
 HEADER = b"TIMESTAMP,ContextTokens,GeneratedTokens"
 GOOD = b"2031-01-02 03:04:05.0000000,40,9"
@@ -67,7 +67,7 @@ def test_the_dirty_sample_is_refused_at_its_first_bad_line():
 @pytest.mark.parametrize(
     ("line", "field", "says"),
     [
-        (3, "GeneratedTokens", "is 0"),
+        (3, "GeneratedTokens", "0 is below 1"),
         (4, "ContextTokens", "is empty"),
         (5, "TIMESTAMP", "+00:00' is not a time"),
     ],
@@ -109,12 +109,26 @@ def test_a_malformed_row_names_file_line_and_field(tmp_path, row, field):
 
 def test_another_header_is_refused(tmp_path):
     path = tmp_path / "trace.csv"
-    path.write_bytes(b"TIMESTAMP,NumImages,ContextTokens,GeneratedTokens\n")
+    path.write_bytes(b"TIMESTAMP,GeneratedTokens,ContextTokens\n")
     assert (refusal(path).line, refusal(path).field) == (1, "header")
 
 
+def test_the_multimodal_file_is_read_and_says_what_is_left_out():
+    trace = load(SAMPLES / "azure_mm.csv")
+    assert (trace.format, trace.rows_read) == ("azure-multimodal", 1)
+    assert (trace.requests[0].num_prompt_tokens, trace.requests[0].num_output_tokens) == (1500, 30)
+    assert "NumImages" in trace.notes[0]
+
+
+def test_a_number_of_images_that_is_none_is_refused(tmp_path):
+    path = tmp_path / "trace.csv"
+    path.write_text("TIMESTAMP,NumImages,ContextTokens,GeneratedTokens\n2031-01-02 03:04:05,two,15,3\n")
+    with pytest.raises(TraceError, match=":2: NumImages: 'two' is not a number"):
+        load(path)
+
+
 def test_the_reader_streams(tmp_path):
-    reader = read_azure(write(tmp_path / "trace.csv", GOOD, b"cut off"))
+    reader = iter(stream(write(tmp_path / "trace.csv", GOOD, b"cut off")))
     assert next(reader).num_prompt_tokens == 40
     with pytest.raises(TraceError):
         next(reader)

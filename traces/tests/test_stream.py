@@ -1,0 +1,106 @@
+"""Rows are read one by one, and each is kept or counted by the reason for which it was not."""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+from itertools import islice
+
+import pytest
+
+from kvproof_traces import REASONS, SAMPLES, TraceError, load, stream
+
+AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+ROW = {"timestamp": 3, "input_length": 600, "output_length": 9, "hash_ids": [0, 1]}
+
+
+def write(path, rows):
+    path.write_text("".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows))
+    return path
+
+
+def test_the_dirty_azure_sample_gives_one_row_and_says_why_not_the_others():
+    trace = load(SAMPLES / "azure_dirty.csv", skip_bad=True)
+    assert len(trace.requests) == 1
+    assert trace.dropped == {"time goes back": 2, "bad time": 1}
+    assert trace.rows_read == 4
+
+
+def test_the_dirty_mooncake_sample_has_a_reason_for_every_row():
+    rows = stream(SAMPLES / "mooncake_dirty.jsonl", format="mooncake", skip_bad=True)
+    assert list(rows) == []
+    assert rows.dropped == {"too few hash ids": 2, "malformed": 1, "empty line": 1}
+    assert rows.rows_read == 4
+
+
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        ({**ROW, "hash_ids": [0]}, "too few hash ids"),
+        ({**ROW, "hash_ids": [0, 1, 2]}, "too many hash ids"),
+        ({**ROW, "hash_ids": [2, 1]}, "two predecessors"),
+        ({**ROW, "timestamp": 2}, "time goes back"),
+        ({**ROW, "timestamp": -2}, "bad time"),
+        ({**ROW, "output_length": 0}, "no output"),
+        ({**ROW, "input_length": 0}, "no prompt"),
+        ({**ROW, "input_length": -1}, "bad number"),
+        ("", "empty line"),
+        ("{", "malformed"),
+        ({**ROW, "colour": 1}, "malformed"),
+    ],
+)
+def test_a_skipped_row_is_counted_under_the_check_it_failed(tmp_path, bad, reason):
+    path = write(tmp_path / "trace", [ROW, bad, ROW])
+    trace = load(path, format="mooncake", skip_bad=True)
+    assert trace.dropped == {reason: 1}
+    assert (len(trace.requests), trace.rows_read) == (2, 3)
+    with pytest.raises(TraceError) as caught:
+        load(path, format="mooncake")
+    assert (caught.value.line, caught.value.reason) == (2, reason)
+    assert reason in REASONS
+
+
+def test_a_skipped_row_leaves_nothing_behind_that_refuses_the_next(tmp_path):
+    bad = [{**ROW, "hash_ids": [5, 1]}, {**ROW, "timestamp": 99, "output_length": 0}]
+    good = {**ROW, "hash_ids": [0, 5]}
+    trace = load(write(tmp_path / "trace", [ROW, *bad, good]), format="mooncake", skip_bad=True)
+    assert trace.dropped == {"two predecessors": 1, "no output": 1}
+    assert [request.request_id for request in trace.requests] == ["r0", "r3"]
+
+
+def test_when_every_row_is_bad_the_file_is_refused(tmp_path):
+    with pytest.raises(TraceError, match="holds no request"):
+        load(write(tmp_path / "trace", [{**ROW, "output_length": 0}]), format="mooncake", skip_bad=True)
+
+
+def test_the_counts_grow_as_rows_are_read():
+    rows = stream(SAMPLES / "azure.csv")
+    assert rows.rows_read == 0
+    next(iter(rows))
+    assert (rows.rows_read, rows.num_kept) == (1, 1)
+
+
+def test_memory_does_not_grow_with_the_file(tmp_path):
+    path = tmp_path / "trace.csv"
+    with path.open("w") as file:
+        file.write(AZURE)
+        file.writelines(f"2031-01-02 03:04:{second:02}.0000000,40,9\n" for second in range(60) for _ in range(500))
+    peaks = []
+    for num_rows in (1_000, 30_000):
+        tracemalloc.start()
+        assert sum(1 for _ in islice(stream(path), num_rows)) == num_rows
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    # 29,000 more requests would be megabytes.
+    assert abs(peaks[1] - peaks[0]) < 100_000
+
+
+def test_an_option_that_does_not_exist_lists_those_that_do():
+    with pytest.raises(ValueError, match=r"hash_blocksize: unknown option; known are .*hash_block_size"):
+        stream(SAMPLES / "azure.csv", hash_blocksize=16)
+
+
+@pytest.mark.parametrize("option", [{"hash_block_size": 0}, {"output_tokens": 1.5}, {"bytes_per_token": float("nan")}])
+def test_an_option_that_can_not_be_is_refused(option):
+    with pytest.raises(ValueError, match=next(iter(option))):
+        stream(SAMPLES / "azure.csv", **option)
