@@ -33,9 +33,11 @@ class BlockAllocator(Protocol):
     for a bad number. Every failure leaves the state as it was.
 
     Capabilities, present or absent: ``fork``, ``commit``, ``reserve``, ``truncate``, ``swap_out`` and ``swap_in``,
-    ``cached_prefix``, ``reset_prefix_cache``, ``append_step``, ``commit_step``, ``preempt``, ``window``. One that
-    reserves the longest length for every sequence says so with ``reserves_max_length = True``; its tables are as long
-    as the reservation.
+    ``cached_prefix``, ``reset_prefix_cache``, ``append_step``, ``commit_step``, ``preempt``, ``window``.
+
+    ``reserves`` is "max", "pow2" or "oracle" where a sequence gets all its blocks when it is admitted: its table is as
+    long as the reservation, ``allocate`` also takes ``max_tokens``, prompt and output of the request, which "pow2"
+    and "oracle" reserve by, and without it the longest length is reserved.
 
     ``fork(parent, child)`` shares every full block; it may copy the partly filled last one, at once or when one of the
     two writes.

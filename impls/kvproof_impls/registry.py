@@ -66,13 +66,25 @@ BUILT_IN: Mapping[str, Entry] = {
         allocator="kvproof_impls.reference:ReferenceAllocator",
         kernel="kvproof_impls.reference:ReferenceKernel",
     ),
-    "paged": Entry("our block allocator", allocator="kvproof_impls.paged_python:PagedAllocator"),
+    "paged": Entry(
+        "our block allocator, its hot path compiled",
+        allocator="kvproof_impls.paged:PagedAllocator",
+        modules=("numba",),
+        extra="compiled",
+    ),
     "paged-python": Entry(
         "our block allocator in plain Python, to read", allocator="kvproof_impls.paged_python:PagedAllocator"
     ),
-    "contiguous": Entry(
+    "contiguous-max": Entry(
         "reserves the maximum length for every sequence, as engines did before paging",
-        allocator="kvproof_impls.contiguous:ContiguousAllocator",
+        allocator="kvproof_impls.contiguous:MaxAllocator",
+    ),
+    "contiguous-pow2": Entry(
+        "reserves the prompt and the next power of two of the output",
+        allocator="kvproof_impls.contiguous:Pow2Allocator",
+    ),
+    "contiguous-oracle": Entry(
+        "reserves the true length, which no server knows", allocator="kvproof_impls.contiguous:OracleAllocator"
     ),
     "textbook": Entry(
         "a block manager as teaching texts show it, with the omissions such code has",

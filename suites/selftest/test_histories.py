@@ -189,9 +189,9 @@ def test_a_fault_of_a_history_is_told_as_file_line_and_field(tmp_path: Path, lin
 def test_an_allocator_without_a_capability_that_is_needed_is_a_usage_error(tmp_path: Path) -> None:
     path = tmp_path / "h.jsonl"
     path.write_text(f"{HEAD}\n{json.dumps({'op': 'fork', 'parent': 'a', 'child': 'b'})}\n", encoding="utf-8")
-    told = replay(path, "contiguous")
+    told = replay(path, "contiguous-max")
     assert told.exit_code == cli.USAGE_ERROR
-    assert "contiguous: the history uses fork, which this allocator does not have" in told.stderr
+    assert "contiguous-max: the history uses fork, which this allocator does not have" in told.stderr
 
 
 def test_an_option_of_traces_does_not_go_with_a_history(tmp_path: Path) -> None:

@@ -99,7 +99,7 @@ class Driver:
         record.num_reserved = 0
         self.refresh()
         after = self.tables[seq], self.num_free()
-        exact = after == (kept, num_free) or invariants.reserves_max_length(self)
+        exact = after == (kept, num_free) or invariants.reserves_ahead(self)
         left = f"truncate({seq!r}, {num_tokens}) left the table {after[0]} and {after[1]} free blocks"
         self.require("D4", exact, f"{left}; a sequence that never grew further has {kept} and leaves {num_free}")
         self.settle()
@@ -203,7 +203,7 @@ class Driver:
             return operation.returned
         except MemoryError as error:
             operation.raised = "MemoryError"
-            excused = invariants.reserves_max_length(self) and method != "allocate"
+            excused = invariants.reserves_ahead(self) and method != "allocate"
             self.require("A6", excused or not certain, f"{call} raised MemoryError although there was room: {error}")
             if before is not None:
                 self.require_unchanged("A6", call, before)

@@ -35,7 +35,7 @@ def bounded_waste(driver: Driver) -> Iterator[str]:
     """No sequence holds a block more than its tokens and its look-ahead need, unless it says that it reserves."""
     for seq, table in driver.tables.items():
         needed = driver.blocks_for(driver.live[seq].num_covered)
-        if len(table) > needed and not reserves_max_length(driver):
+        if len(table) > needed and not reserves_ahead(driver):
             yield f"{seq!r} holds the blocks {table} for {driver.live[seq].num_covered} tokens, which need {needed}"
 
 
@@ -109,9 +109,9 @@ def from_before_reset(driver: Driver, tag: Tag) -> bool:
     return any(tag._replace(epoch=epoch) in driver.committed for epoch in range(driver.epoch))
 
 
-def reserves_max_length(driver: Driver) -> bool:
+def reserves_ahead(driver: Driver) -> bool:
     """Declared by allocators whose tables are as long as the longest sequence may become."""
-    return bool(getattr(driver.allocator, "reserves_max_length", False))
+    return getattr(driver.allocator, "reserves", None) is not None
 
 
 def reserved_stay_reserved(driver: Driver) -> Iterator[str]:

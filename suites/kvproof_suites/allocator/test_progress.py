@@ -6,6 +6,7 @@ import pytest
 
 from kvproof_suites.allocator.capabilities import require
 from kvproof_suites.allocator.driver import Driver
+from kvproof_suites.allocator.invariants import reserves_ahead
 from kvproof_suites.allocator.serving import Request, Serving
 
 LOADS = {
@@ -25,7 +26,7 @@ def requests(load: list[tuple[int, int]], block_size: int) -> list[Request]:
 
 def room_for(driver: Driver, num_tokens: int) -> bool:
     """Whether the empty pool holds a request of ``num_tokens``: by count, or as the allocator says that reserves."""
-    if getattr(driver.allocator, "reserves_max_length", False):
+    if reserves_ahead(driver):
         return bool(driver.ask("can_allocate", num_tokens))
     return driver.blocks_for(num_tokens) <= driver.allocator.num_blocks
 

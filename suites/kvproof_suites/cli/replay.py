@@ -15,7 +15,7 @@ AT_LEAST_ONE = click.IntRange(min=1)
 @click.command()
 @click.argument("trace", required=False, type=click.Path(path_type=Path))
 @click.option(
-    "--impl", "--allocator", default="paged,contiguous", show_default=True, help="Allocators, separated by commas."
+    "--impl", "--allocator", default=replaying.ALLOCATORS, show_default=True, help="Allocators, separated by commas."
 )
 @click.option("--limit", type=AT_LEAST_ONE, default=replaying.LIMIT, show_default=True, help="Requests to replay.")
 @click.option(

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from kvproof_impls.registry import Implementation
     from kvproof_traces import Replay, Trace
 
+ALLOCATORS = "paged,contiguous-max,contiguous-pow2,contiguous-oracle"
 LIMIT, BLOCK_SIZE, NUM_BLOCKS = 2_000, 16, 4_096
 """The defaults. 65,536 tokens are 8 GiB of a model with 32 layers, 8 KV heads, 128 dims and two bytes: a pool small
 enough that a trace keeps it full."""

@@ -86,7 +86,7 @@ def _replay(trace: Trace, folder: Path) -> Path | None:
     """Replay through our allocators, record what came of it, and leave their tables in the folder."""
     from kvproof_reports.records import RunWriter
 
-    allocators = replaying.load_allocators("paged,contiguous")
+    allocators = replaying.load_allocators(replaying.ALLOCATORS)
     block_size, num_blocks = replaying.BLOCK_SIZE, replaying.NUM_BLOCKS
     replayed = list(replaying.replay_through(allocators, trace, block_size=block_size, num_blocks=num_blocks))
     writer = RunWriter(folder)

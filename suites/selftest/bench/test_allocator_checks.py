@@ -14,7 +14,7 @@ def make(name):
     return MakeAllocator(name, load(name).allocator)
 
 
-@pytest.mark.parametrize(("name", "num_seqs"), [("paged", MOST_SEQS), ("contiguous", 4)])
+@pytest.mark.parametrize(("name", "num_seqs"), [("paged", MOST_SEQS), ("contiguous-max", 4)])
 def test_as_many_prompts_are_admitted_as_fit_up_to_a_limit(name, num_seqs):
     prompts = admissible(make(name), 16)
     assert len(prompts) == num_seqs

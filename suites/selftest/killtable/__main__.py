@@ -18,7 +18,7 @@ from selftest.killtable.run import judge_all
 from selftest.killtable.side_by_side import compare, right_base
 
 ROOT = Path(__file__).parents[3]
-RIGHT = ("selftest.wrong.right_kernel:RightKernel", "torch", "paged", "contiguous")
+RIGHT = ("selftest.wrong.right_kernel:RightKernel", "torch", "paged", "contiguous-max")
 
 
 def main() -> int:
