@@ -3,8 +3,9 @@
 Of 2023 (Patel et al., Splitwise, ISCA 2024) and 2024 (Stojkovic et al., DynamoLLM, HPCA 2025); the multimodal one (Qiu
 et al., ModServe, SoCC 2025) has ``NumImages`` as well.
 
-Times have seven decimals, ticks of 100 ns, and no zone. The standard parsers refuse or drop the seventh digit, and a
-float of seconds since the epoch can't hold it: ticks stay integers until the first row's are subtracted.
+Times of 2023 have seven decimals, ticks of 100 ns, and no zone; those of 2024 have six, or none, and ``+00:00``. The
+standard parsers refuse or drop a seventh digit, and a float of seconds since the epoch can't hold it: ticks stay
+integers until the first row's are subtracted.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ MULTIMODAL_HEADER = "TIMESTAMP,NumImages,ContextTokens,GeneratedTokens"
 TICKS_PER_SECOND = 10_000_000
 TICKS_PER_MS = 10_000
 
-_TIME = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:\.(\d{1,7}))?", re.ASCII)
+_TIME = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:\.(\d{1,7}))?(\+00:00)?", re.ASCII)
 _EPOCH = datetime(1970, 1, 1)
 _NAMES = {"num_prompt_tokens": "ContextTokens", "num_output_tokens": "GeneratedTokens", "arrival_ms": "TIMESTAMP"}
 
@@ -81,6 +82,7 @@ class _Ticks:
         self.path = path
         self.first: int | None = None
         self.last = 0
+        self.zone: str | None = None
         self.minute = ("", 0)
 
     def __call__(self, number: int, stamp: str) -> int:
@@ -88,7 +90,11 @@ class _Ticks:
         match = _TIME.fullmatch(stamp)
         if match is None:
             raise self._refused(number, stamp, "")
-        whole, fraction = match.groups()
+        whole, fraction, zone = match.groups()
+        if zone != self.zone and self.first is not None:
+            raise self._refused(
+                number, stamp, f" as the rows above give it, {'with' if self.zone else 'without'} a zone"
+            )
         if whole[:17] != self.minute[0]:  # the date changes seldom, and taking it apart is what costs
             try:
                 elapsed = datetime.fromisoformat(whole[:17] + "00") - _EPOCH
@@ -98,10 +104,11 @@ class _Ticks:
         seconds = int(whole[17:])
         if seconds > 59:
             raise self._refused(number, stamp, " (second must be in 0..59)")
+        self.zone = zone
         return (self.minute[1] + seconds) * TICKS_PER_SECOND + (int(fraction.ljust(7, "0")) if fraction else 0)
 
     def _refused(self, number: int, stamp: str, why: str) -> TraceError:
-        cure = "give YYYY-MM-DD HH:MM:SS with at most 7 decimals and no zone"
+        cure = "give YYYY-MM-DD HH:MM:SS with at most 7 decimals, no zone or +00:00"
         return TraceError(self.path, number, "TIMESTAMP", f"{stamp!r} is not a time{why}", cure, reason="bad time")
 
     def since_first(self, number: int, stamp: str, ticks: int) -> float:

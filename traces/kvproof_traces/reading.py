@@ -51,6 +51,10 @@ class Options:
             raise ValueError(f"bytes_per_token: {self.bytes_per_token!r} is not a number above 0")
 
 
+class MissingOption(TraceError):
+    """A file that can't be read without being told more. No fault of a row: never skipped."""
+
+
 @dataclass(frozen=True)
 class Source:
     """One file and what is known about it. ``notes`` collects what a reader had to assume, each sentence once."""
@@ -66,12 +70,12 @@ class Source:
         """The value of an option that this file can't be read without.
 
         Raises:
-            TraceError: it was not given.
+            MissingOption: it was not given.
         """
         value = getattr(self.options, option)
         if value is None:
             flag = f"--{option.replace('_', '-')}"
-            raise TraceError(self.path, 1, option, why, f"give it: {flag} on the command line, {option}= in Python")
+            raise MissingOption(self.path, 1, option, why, f"give it: {flag} on the command line, {option}= in Python")
         return value
 
 

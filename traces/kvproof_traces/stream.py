@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from kvproof_traces.detect import detect
-from kvproof_traces.formats import FORMATS, OPENERS
+from kvproof_traces.formats import FORMATS
 from kvproof_traces.lines import TraceError
-from kvproof_traces.reading import ArrivalOrder, Options, PrefixChain, Reader, Source
+from kvproof_traces.reading import ArrivalOrder, MissingOption, Options, PrefixChain, Reader, Source
 from kvproof_traces.request import Request
 
 
@@ -42,7 +42,7 @@ class Stream:
         self.num_kept = 0
         self._source = Source(self.path, _options(options))
         self._dropped: Counter[str] = Counter()
-        self._reader = OPENERS[self.format](self._source)
+        self._reader = FORMATS[self.format].opener(self._source)
 
     @property
     def dropped(self) -> Mapping[str, int]:
@@ -74,7 +74,7 @@ class Stream:
                 if order is not None:
                     order.check(number, request.arrival_ms)
             except TraceError as error:
-                if not self.skip_bad:
+                if not self.skip_bad or isinstance(error, MissingOption):
                     raise
                 self._dropped[error.reason] += 1
                 continue

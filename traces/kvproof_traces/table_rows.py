@@ -65,3 +65,32 @@ class Table:
         if whole.isdigit() and whole.isascii() and len(text) <= 25 and (fraction.isdigit() or text == whole):
             return round(float(text) * 1000, 9)
         raise TraceError(self.path, number, field, f"{text!r} is not a time", "give seconds, 0 up", reason="bad time")
+
+
+class SinceFirst:
+    """Times since the first row that was kept, for files that count from somewhere else."""
+
+    def __init__(self, path: str | Path, field: str) -> None:
+        self.path, self.field = path, field
+        self.first: float | None = None
+        self.last = 0.0
+
+    def __call__(self, number: int, ms: float) -> float:
+        """Milliseconds since the first row. To be kept with ``accept``.
+
+        Raises:
+            TraceError: before the row above.
+        """
+        if self.first is None:
+            self._tried = ms
+            return 0.0
+        since = round(ms - self.first, 9)
+        if since < self.last:
+            what = f"{ms:.12g} ms comes after {self.first + self.last:.12g} ms"
+            raise TraceError(self.path, number, self.field, what, "sort the file by time", reason="time goes back")
+        return since
+
+    def accept(self, since: float) -> None:
+        """The row is kept."""
+        self.first = self._tried if self.first is None else self.first
+        self.last = since

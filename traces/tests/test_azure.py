@@ -49,6 +49,16 @@ def test_a_fraction_may_be_short_or_absent_and_means_the_same(tmp_path):
     assert [request.arrival_ms for request in requests] == [0.0, 500.0, 500.0001]
 
 
+def test_the_times_of_2024_have_a_zone_and_sometimes_no_decimals(tmp_path):
+    rows = (b"2031-01-02 03:04:05.009930+00:00,1,1", b"2031-01-02 03:04:06+00:00,1,1")
+    requests = load(write(tmp_path / "trace.csv", *rows)).requests
+    assert [request.arrival_ms for request in requests] == [0.0, 990.07]
+
+
+def test_another_zone_than_utc_is_refused(tmp_path):
+    assert "is not a time" in refusal(write(tmp_path / "trace.csv", b"2031-01-02 03:04:05+01:00,1,1")).what
+
+
 def test_a_year_boundary_and_a_leap_day_are_counted(tmp_path):
     rows = (b"2027-12-31 23:59:59.9999999,1,1", b"2028-01-01 00:00:00,1,1", b"2028-03-01 00:00:00,1,1")
     requests = load(write(tmp_path / "trace.csv", *rows)).requests
@@ -69,7 +79,7 @@ def test_the_dirty_sample_is_refused_at_its_first_bad_line():
     [
         (3, "GeneratedTokens", "0 is below 1"),
         (4, "ContextTokens", "is empty"),
-        (5, "TIMESTAMP", "+00:00' is not a time"),
+        (5, "TIMESTAMP", "+00:00' is not a time as the rows above give it, without a zone"),
     ],
 )
 def test_every_dirty_row_is_refused_by_its_own_field(tmp_path, line, field, says):
