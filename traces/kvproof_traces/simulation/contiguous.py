@@ -1,0 +1,127 @@
+"""A reservation for every sequence, all at once, from a buddy allocator."""
+
+from __future__ import annotations
+
+from kvproof_traces.simulation.agenda import NEVER
+from kvproof_traces.simulation.buddy import Buddy, order_of
+from kvproof_traces.simulation.entry import Entry
+from kvproof_traces.simulation.settings import Pool
+from kvproof_traces.simulation.statistics import Tally
+
+
+class ContiguousPool:
+    """The calls of ``PagedPool``. Branches share nothing: each has a reservation and its own copy of the prompt."""
+
+    next_event = NEVER
+    free = 0
+    frees_while_growing = False
+    saved = num_copies = 0
+    block_size = 1
+
+    def __init__(self, pool: Pool) -> None:
+        self.policy, self.num_slots = pool.policy, pool.num_slots
+        self.max_model_len = pool.max_model_len
+        self.buddy = Buddy(pool.num_slots)
+        self.tokens = self.growing = 0
+        self.reserved = self.promised = 0
+        """Slots asked for, and of these such as will be filled."""
+
+    @property
+    def reads(self) -> int:
+        return self.tokens
+
+    def fits_alone(self, entry: Entry) -> bool:
+        num_tokens = entry.prompt + entry.request.num_output_tokens
+        longest = self.max_model_len or num_tokens
+        entry.width = entry.num_branches
+        return num_tokens <= longest and order_of(self._reservation(entry)) < self.num_slots.bit_length()
+
+    def num_blocks_to_admit(self, entry: Entry) -> int:
+        """Slots, rather: the pool has no blocks."""
+        return entry.width * self._reservation(entry)
+
+    def has_room(self, entry: Entry, *, alone: bool) -> bool:
+        if entry.width == 1:
+            return self.buddy.can_take(self._reservation(entry))
+        return self._take(entry) and self._give_back(entry)
+
+    def admit(self, entry: Entry) -> int:
+        self._take(entry)
+        entry.num_computed = 0
+        self.reserved += entry.width * self._reservation(entry)
+        self.promised += entry.width * (entry.prompt + entry.final)
+        return entry.width * (entry.prompt + entry.num_generated)
+
+    def num_blocks_to_prefill(self, entry: Entry, num_tokens: int, num_left: int) -> int:
+        return 0
+
+    def prefill(self, entry: Entry, num_tokens: int, num_left: int) -> None:
+        assert entry.num_computed is not None
+        entry.num_computed += num_tokens
+        self.tokens += num_tokens
+
+    def decode(self, entry: Entry, step: int) -> None:
+        entry.num_computed = None
+        entry.base = entry.num_generated - step
+        self.growing += entry.width if entry.final else 0
+
+    def announce_forks(self, step: int) -> None:
+        """Beams change nothing: each has its own copy of everything."""
+
+    def shortage(self, step: int) -> int:
+        return 0
+
+    def grow(self, step: int) -> None:
+        self.tokens += self.growing
+
+    def observe(self, tally: Tally) -> None:
+        tally.tokens += self.tokens
+        tally.held += self.reserved
+        tally.promised += self.promised
+
+    def glide(self, step: int, until: int, tally: Tally) -> int:
+        num_steps = until - step
+        tally.tokens += num_steps * self.tokens + self.growing * (num_steps * (num_steps + 1) // 2)
+        tally.held += num_steps * self.reserved
+        tally.promised += num_steps * self.promised
+        self.tokens += num_steps * self.growing
+        return num_steps
+
+    def commit(self, entry: Entry) -> None:
+        """Nothing is found again."""
+
+    def release(self, entry: Entry, context: int, *, is_new: bool) -> tuple[int, int]:
+        self._give_back(entry)
+        decodes = entry.num_computed is None
+        num_tokens = entry.width * context if decodes else entry.num_computed or 0
+        self.growing -= entry.width if decodes and entry.final else 0
+        self.tokens -= num_tokens
+        self.reserved -= entry.width * self._reservation(entry)
+        self.promised -= entry.width * (entry.prompt + entry.final)
+        return 0, num_tokens
+
+    def _reservation(self, entry: Entry) -> int:
+        """Slots a sequence asks for. Nobody knows beforehand that a client will go away."""
+        num_output_tokens = entry.request.num_output_tokens
+        if self.policy == "contiguous-max":
+            assert self.max_model_len is not None
+            return self.max_model_len
+        if self.policy == "contiguous-pow2":
+            num_output_tokens = 1 << order_of(num_output_tokens)
+        num_slots = entry.prompt + num_output_tokens
+        return min(num_slots, self.max_model_len) if self.max_model_len else num_slots
+
+    def _take(self, entry: Entry) -> bool:
+        try:
+            for _ in range(entry.width):
+                entry.places.append(self.buddy.take(self._reservation(entry)))
+        except MemoryError:
+            self._give_back(entry)
+            return False
+        return True
+
+    def _give_back(self, entry: Entry) -> bool:
+        for place in entry.places:
+            self.buddy.give_back(*place)
+        entry.places.clear()
+        return True

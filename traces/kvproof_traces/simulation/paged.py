@@ -1,0 +1,306 @@
+"""Blocks on demand. Sequences that need one in the same step are a count, so that a step costs the same for any batch.
+
+A sequence of context ``c`` needs a block for its next token when ``c`` is a multiple of the block size, so in every
+``block_size``-th step: which steps those are is its phase, and ``need[phase]`` counts the sequences of that phase.
+"""
+
+from __future__ import annotations
+
+from kvproof_traces.simulation.agenda import Agenda
+from kvproof_traces.simulation.entry import Entry
+from kvproof_traces.simulation.forks import Branches
+from kvproof_traces.simulation.prefix import PrefixCache
+from kvproof_traces.simulation.settings import Pool
+from kvproof_traces.simulation.statistics import Tally
+from kvproof_traces.simulation.window import Window
+
+
+class PagedPool:
+    """Counts of blocks and tokens. ``entry.held`` is what an entry has through the prefix cache, if there is one."""
+
+    def __init__(self, pool: Pool, watermark: float) -> None:
+        self.block_size, self.num_blocks = pool.block_size, pool.num_blocks
+        self.max_model_len = pool.max_model_len
+        self.free = self.num_blocks
+        """Blocks without an owner, cached ones included."""
+        self.spare = int(watermark * self.num_blocks)
+        self.need = [0] * self.block_size
+        self.growing = 0
+        """Sequences that get a token a step."""
+        self.tokens = self.reads = 0
+        """Slots with a token; and tokens of context, where one that two sequences share counts twice."""
+        self.saved = 0
+        """Blocks that would be held beside if nothing were shared."""
+        self.num_copies = self.num_copies_due = 0
+        """Copies on write: so far, and in this step."""
+        self.copying: dict[Entry, int] = {}
+        """Who forks or diverges in this step, and the blocks needed for that."""
+        self.forks = Agenda()
+        self.cache = PrefixCache(self) if pool.prefix_cache else None
+        self.window = Window(pool.window, self.block_size) if pool.window is not None else None
+
+    def fits_alone(self, entry: Entry) -> bool:
+        num_tokens = entry.prompt + entry.final
+        longest = self.max_model_len or num_tokens
+        if self.window is not None and entry.num_branches > 1:
+            raise ValueError(
+                f"Pool.window: request {entry.request.request_id} has {entry.num_branches} branches, which is not "
+                "simulated together with a window; leave one out"
+            )
+        return num_tokens <= longest and -(-num_tokens // self.block_size) <= self.num_blocks
+
+    def num_blocks_to_admit(self, entry: Entry) -> int:
+        """From the free ones, for everything up to now."""
+        num_blocks = -(-entry.prompt // self.block_size)
+        if entry.num_generated:
+            num_blocks = self._blocks(entry, entry.prompt + entry.num_generated, self._num_saved(entry))
+        if self.cache is not None and not entry.on_host:
+            num_blocks -= self.cache.num_found_blocks(entry)
+        return num_blocks
+
+    def has_room(self, entry: Entry, *, alone: bool) -> bool:
+        return self.free - self.num_blocks_to_admit(entry) >= (0 if alone else self.spare)
+
+    def admit(self, entry: Entry) -> int:
+        """Take what the cache or the host has; gives the distinct tokens that are left to compute."""
+        context = entry.prompt + entry.num_generated
+        if not entry.on_host:
+            entry.num_saved, entry.branches = self._num_saved(entry), None
+            shared = entry.prompt // self.block_size * self.block_size if entry.num_generated else context
+            entry.num_saved_tokens = (entry.width - 1) * shared
+        entry.num_computed = 0
+        num_tokens = entry.width * context - entry.num_saved_tokens
+        if entry.on_host:
+            self.prefill(entry, num_tokens, num_tokens)
+            if entry.held is not None:
+                entry.held.next_key = len(entry.held.keys)  # its copy is its own
+            return 0
+        if self.cache is not None:
+            entry.num_computed = self.cache.acquire(entry) * self.block_size
+        return num_tokens - entry.num_computed
+
+    def num_blocks_to_prefill(self, entry: Entry, num_tokens: int, num_left: int) -> int:
+        assert entry.num_computed is not None
+        done = entry.num_computed + num_tokens
+        after = self._prefilled(entry, done)
+        if num_tokens == num_left:
+            after = self._blocks(entry, entry.prompt + entry.num_generated, entry.num_saved)
+        return after - self._prefilled(entry, entry.num_computed)
+
+    def prefill(self, entry: Entry, num_tokens: int, num_left: int) -> None:
+        """Take the blocks for ``num_tokens`` of the ``num_left``; they must be free."""
+        assert entry.num_computed is not None
+        self.free -= self.num_blocks_to_prefill(entry, num_tokens, num_left)
+        entry.num_computed += num_tokens
+        self.tokens += num_tokens
+        self.reads += num_tokens
+
+    def decode(self, entry: Entry, step: int) -> None:
+        """Everything is computed: from ``step`` on each branch grows by a token a step."""
+        entry.num_computed = None
+        entry.base = entry.num_generated - step
+        self.reads += entry.num_saved_tokens
+        self.saved += entry.num_saved
+        self.growing += entry.width if entry.final else 0
+        self.need[-(entry.prompt + entry.base) % self.block_size] += entry.width if entry.final else 0
+        if not entry.num_generated and entry.width > 1 and entry.final and entry.prompt % self.block_size:
+            self._announce(entry, entry.width - 1)
+        self._await_fork(entry)
+        if self.window is not None:
+            self.window.join(entry, step)
+
+    def announce_forks(self, step: int) -> None:
+        """Note what the forks of this step need, before they are made."""
+        for entry in self.forks.pop(step):
+            if entry.running and entry.num_computed is None and self._fork_step(entry) == step:
+                due = [child for position, _, child in self._forks_left(entry) if position == entry.base + step]
+                if not entry.context(step) % self.block_size:
+                    due = [] if entry.width == entry.num_branches else list(set(due) - entry.branch_ids())
+                self._announce(entry, len(due))
+
+    @property
+    def frees_while_growing(self) -> bool:
+        """Whether the next step may give blocks back though nothing ends."""
+        return self.window is not None
+
+    def shortage(self, step: int) -> int:
+        """Blocks missing for the tokens of ``step``; not above 0 when there are enough."""
+        return self.need[step % self.block_size] + self.num_copies_due - self.free
+
+    def grow(self, step: int) -> None:
+        """The tokens of ``step``, for which there is room."""
+        if self.copying:
+            self._diverge(step)
+        self.free -= self.need[step % self.block_size]
+        self.tokens += self.growing
+        self.reads += self.growing
+        if self.window is not None:
+            num_left = self.window.step(step)
+            self.free += num_left
+            self.tokens -= num_left * self.block_size
+            self.reads -= num_left * self.block_size
+        if self.cache is not None:
+            self.cache.settle()
+
+    def observe(self, tally: Tally) -> None:
+        """Add one step, as it stands."""
+        num_used = self.num_blocks - self.free
+        tally.tokens += self.tokens
+        tally.held += num_used * self.block_size
+        tally.promised += self.tokens
+        tally.blocks += num_used
+        tally.saved += self.saved
+
+    @property
+    def next_event(self) -> int:
+        """The first step that is more than growth."""
+        starts = self.window.starts.next_step if self.window is not None else self.forks.next_step
+        return min(starts, self.forks.next_step)
+
+    def glide(self, step: int, until: int, tally: Tally) -> int:
+        """Steps from ``step`` on in which nothing happens but growth, at most up to ``until``; gives how many."""
+        start, sum_of_free = step, 0
+        size, need, free = self.block_size, self.need, self.free
+        while step < until and (num_needed := need[step % size]) <= free:
+            free -= num_needed
+            sum_of_free += free
+            step += 1
+        num_steps, self.free = step - start, free
+        num_used = num_steps * self.num_blocks - sum_of_free
+        num_tokens = num_steps * self.tokens + self.growing * (num_steps * (num_steps + 1) // 2)
+        tally.tokens += num_tokens
+        tally.promised += num_tokens
+        tally.held += num_used * size
+        tally.blocks += num_used
+        tally.saved += num_steps * self.saved
+        self.tokens += num_steps * self.growing
+        self.reads += num_steps * self.growing
+        if self.cache is not None:
+            self.cache.settle()
+        return num_steps
+
+    def commit(self, entry: Entry) -> None:
+        """What was prefilled in this step is written, and may be found."""
+        if self.cache is not None:
+            num_tokens = entry.num_computed
+            num_tokens = entry.prompt + entry.num_generated if num_tokens is None else num_tokens
+            self.cache.commit(entry, num_tokens // self.block_size)
+
+    def release(self, entry: Entry, context: int, *, is_new: bool) -> tuple[int, int]:
+        """Give everything back; ``context`` tokens a branch when it decodes. Gives the blocks and the tokens it had.
+
+        ``is_new``: admitted in this step, so that nothing is written.
+        """
+        self.num_copies_due -= self.copying.pop(entry, 0)
+        if entry.num_computed is None:
+            num_blocks, num_tokens = self._stop_decoding(entry, context)
+        else:
+            num_blocks, num_tokens = self._prefilled(entry, entry.num_computed), entry.num_computed
+            self.reads -= num_tokens
+        num_cached = 0
+        if self.cache is not None and entry.held is not None:
+            is_written = entry.num_computed is None and not is_new
+            num_cached = self._release_cached(entry, num_blocks, context if is_written else None)
+        self.free += num_blocks - num_cached
+        self.tokens -= num_tokens - num_cached * self.block_size
+        if self.cache is not None:
+            self.cache.settle()
+        return num_blocks, num_tokens
+
+    def _stop_decoding(self, entry: Entry, context: int) -> tuple[int, int]:
+        num_gone = self.window.release(entry, context) if self.window is not None else 0
+        if entry.final:
+            self.growing -= entry.width
+            self.need[-(entry.prompt + entry.base) % self.block_size] -= entry.width
+        self.saved -= entry.num_saved
+        self.reads -= entry.width * context - num_gone * self.block_size
+        num_tokens = entry.width * context - entry.num_saved_tokens - num_gone * self.block_size
+        return self._blocks(entry, context, entry.num_saved) - num_gone, num_tokens
+
+    def _release_cached(self, entry: Entry, num_blocks: int, context: int | None) -> int:
+        """Let the cache have what is written, all ``context`` tokens or what was before; gives what it had already."""
+        held, size = entry.held, self.block_size
+        assert self.cache is not None
+        assert held is not None
+        num_cached, num_full, num_other = held.num_blocks, held.num_written_blocks, 0
+        if context is not None:
+            num_full = context // size
+            if entry.width > 1:
+                num_tails = entry.width if context > entry.prompt else 1
+                num_full = entry.prompt // size
+                num_other = num_blocks - num_full - (num_tails if context % size else 0)
+        self.cache.release(entry, num_full, num_other)
+        return num_cached
+
+    def _blocks(self, entry: Entry, context: int, num_saved: int) -> int:
+        return entry.width * -(-context // self.block_size) - num_saved
+
+    def _prefilled(self, entry: Entry, num_tokens: int) -> int:
+        """Blocks of an unfinished prefill; of several branches what is not prompt is only counted when all is there."""
+        most = num_tokens if entry.width == 1 else min(num_tokens, entry.prompt)
+        return -(-most // self.block_size)
+
+    def _num_saved(self, entry: Entry) -> int:
+        """Blocks that sharing the prompt saves at admission; before the first token its tail is shared as well."""
+        if entry.width == 1:
+            return 0
+        num_tokens = entry.prompt if entry.num_generated else entry.prompt + self.block_size - 1
+        return (entry.width - 1) * (num_tokens // self.block_size)
+
+    def _announce(self, entry: Entry, num_blocks: int) -> None:
+        self.copying[entry] = num_blocks
+        self.num_copies_due += num_blocks
+
+    def _forks_left(self, entry: Entry) -> tuple[tuple[int, int, int], ...]:
+        return entry.request.forks[entry.next_fork :]
+
+    def _fork_step(self, entry: Entry) -> int:
+        forks = self._forks_left(entry)
+        return forks[0][0] - entry.base if forks else -1
+
+    def _await_fork(self, entry: Entry) -> None:
+        if entry.next_fork < len(entry.request.forks):
+            self.forks.add(self._fork_step(entry), entry)
+
+    def _diverge(self, step: int) -> None:
+        """Make this step's forks, and the copies of the blocks that two branches would write into."""
+        for entry in self.copying:
+            if entry.base + step == 0:
+                self._copy(entry, entry.width - 1, entry.prompt % self.block_size)
+                continue
+            while self._fork_step(entry) == step:
+                self._fork(entry, step)
+            self._await_fork(entry)
+        self.copying.clear()
+        self.num_copies_due = 0
+
+    def _fork(self, entry: Entry, step: int) -> None:
+        _, parent, child = entry.request.forks[entry.next_fork]
+        context, size = entry.context(step), self.block_size
+        if entry.branches is None:
+            entry.branches = Branches(entry.branch_ids(), entry.prompt // size)
+        num_blocks, is_new = entry.branches.fork(parent, child, context, size)
+        entry.next_fork += 1
+        num_tokens = context if is_new else num_blocks * size - -context % size
+        if is_new:
+            entry.width += 1
+            self.growing += 1
+            self.need[-(entry.prompt + entry.base) % size] += 1
+            self.reads += context
+        else:
+            self.free += num_blocks
+            self.tokens -= num_tokens
+        entry.num_saved += num_blocks
+        entry.num_saved_tokens += num_tokens
+        self.saved += num_blocks
+        if context % size:
+            self._copy(entry, 1, context % size)
+
+    def _copy(self, entry: Entry, num_copies: int, num_tokens: int) -> None:
+        """``num_copies`` blocks of ``num_tokens`` tokens become a branch's own."""
+        self.free -= num_copies
+        self.tokens += num_copies * num_tokens
+        self.num_copies += num_copies
+        entry.num_saved -= num_copies
+        entry.num_saved_tokens -= num_copies * num_tokens
+        self.saved -= num_copies

@@ -1,0 +1,188 @@
+"""The prefix cache, by hash ids: which blocks would be found, and which of them are still there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from kvproof_traces.request import Request
+from kvproof_traces.simulation.entry import Entry
+
+if TYPE_CHECKING:
+    from kvproof_traces.simulation.paged import PagedPool
+
+
+class Node:
+    """The blocks of one hash id behind one prefix. They are found, owned and evicted together, the last one first."""
+
+    __slots__ = ("key", "num_blocks", "num_owners")
+
+    def __init__(self, key: int | None, num_blocks: int, num_owners: int) -> None:
+        self.key, self.num_blocks, self.num_owners = key, num_blocks, num_owners
+
+
+class Held:
+    """What an entry has to do with the cache."""
+
+    __slots__ = ("keys", "next_key", "nodes", "num_blocks", "num_keyed_blocks", "num_written_blocks", "remnant")
+
+    def __init__(self, keys: list[tuple[int, int]]) -> None:
+        self.keys = keys
+        """(key, blocks) of each hash id, as far as the prompt fills its blocks."""
+        self.num_keyed_blocks = sum(num_blocks for _, num_blocks in keys)
+        self.nodes: list[Node] = []
+        self.num_blocks = 0
+        """Of its own logical blocks, how many are in ``nodes``."""
+        self.next_key = 0
+        """The first that it may have to publish."""
+        self.num_written_blocks = 0
+        """Complete and written by the end of the last step, while it is prefilled."""
+        self.remnant: Node | None = None
+        """After a preemption, blocks without a hash id, which it alone can find again."""
+
+
+class PrefixCache:
+    """Finds complete blocks that were written in an earlier step; what nobody owns is evicted, least recently used
+    first, once blocks without content have run out."""
+
+    def __init__(self, pool: PagedPool) -> None:
+        self.pool, self.block_size = pool, pool.block_size
+        self._nodes: dict[int, Node] = {}
+        self._unowned: dict[Node, None] = {}
+        self._num_unowned_blocks = 0
+
+    def find(self, entry: Entry) -> tuple[list[Node], int, int]:
+        """(nodes, their blocks that the prompt hits, blocks hit behind them in the entry's own remnant).
+
+        At least one token is left to compute.
+        """
+        held = entry.held = entry.held or Held(list(_keys(entry, self.block_size)))
+        context = entry.prompt + (entry.num_generated if entry.width == 1 else 0)
+        limit, found = (context - 1) // self.block_size, 0
+        nodes: list[Node] = []
+        for key, num_blocks in held.keys:
+            node = self._nodes.get(key)
+            num_hit = min(num_blocks, node.num_blocks, limit - found) if node else 0
+            if node is None or num_hit <= 0:
+                return nodes, found, 0
+            nodes.append(node)
+            found += num_hit
+            if num_hit < num_blocks:
+                return nodes, found, 0
+        num_own = min(held.remnant.num_blocks, limit - found) if held.remnant else 0
+        return nodes, found, num_own
+
+    def num_found_blocks(self, entry: Entry) -> int:
+        """Blocks that an admission need not take from the free ones."""
+        nodes, found, _ = self.find(entry)
+        return found - sum(node.num_blocks for node in nodes if not node.num_owners)
+
+    def acquire(self, entry: Entry) -> int:
+        """Own what is found; gives its blocks."""
+        nodes, found, num_own = self.find(entry)
+        held, pool = entry.held, self.pool
+        assert held is not None
+        for node in nodes:
+            if not node.num_owners:
+                self._forget_unowned(node)
+                pool.free -= node.num_blocks
+                pool.tokens += node.num_blocks * self.block_size
+                pool.saved -= node.num_blocks
+            node.num_owners += 1
+        held.nodes, held.num_blocks, held.next_key = nodes, found, len(nodes)
+        if nodes and nodes[-1].num_blocks < held.keys[len(nodes) - 1][1]:
+            held.next_key -= 1  # evicted in part: to be completed
+        if num_own and held.remnant is not None:
+            self._forget_unowned(held.remnant)
+        held.remnant = None
+        pool.free -= num_own
+        pool.tokens += num_own * self.block_size
+        pool.saved += found
+        pool.reads += (found + num_own) * self.block_size
+        held.num_written_blocks = found + num_own
+        return found + num_own
+
+    def commit(self, entry: Entry, num_written_blocks: int) -> None:
+        """Publish the hash ids whose blocks are all among the first ``num_written_blocks``."""
+        held = entry.held
+        assert held is not None
+        held.num_written_blocks = num_written_blocks
+        while held.next_key < len(held.keys):
+            key, num_blocks = held.keys[held.next_key]
+            # All ids before the last one fill as many blocks as the first.
+            if min((held.next_key + 1) * held.keys[0][1], held.num_keyed_blocks) > num_written_blocks:
+                break
+            node = self._nodes.get(key)
+            if node is None:
+                node = self._nodes[key] = Node(key, 0, 1)
+                held.nodes.append(node)
+            # One that it found whole, as far as it was there, it completes; a duplicate stays its own.
+            num_own = held.num_blocks - held.next_key * held.keys[0][1]
+            if held.nodes and held.nodes[-1] is node and num_own == node.num_blocks:
+                held.num_blocks += num_blocks - num_own
+                node.num_blocks = num_blocks
+            held.next_key += 1
+
+    def release(self, entry: Entry, num_full_blocks: int, num_other_blocks: int) -> None:
+        """Disown, the last blocks first. ``num_full_blocks`` logical ones are complete and written; of other branches
+        there are ``num_other_blocks`` beside, which nobody finds again."""
+        held, pool = entry.held, self.pool
+        assert held is not None
+        self._keep(Node(None, num_other_blocks, 0))
+        held.remnant = Node(None, num_full_blocks - held.num_keyed_blocks, 0)
+        self._keep(held.remnant)
+        for node in reversed(held.nodes):
+            node.num_owners -= 1
+            if not node.num_owners:
+                pool.free += node.num_blocks
+                pool.tokens -= node.num_blocks * self.block_size
+                pool.saved += node.num_blocks
+                self._keep(node)
+        pool.saved -= held.num_blocks
+        held.nodes, held.num_blocks = [], 0
+
+    def settle(self) -> None:
+        """Evict what was handed out."""
+        while self._num_unowned_blocks > self.pool.free:
+            node = next(iter(self._unowned))
+            num_evicted = min(node.num_blocks, self._num_unowned_blocks - self.pool.free)
+            node.num_blocks -= num_evicted
+            self._num_unowned_blocks -= num_evicted
+            if not node.num_blocks:
+                del self._unowned[node]
+                if node.key is not None:
+                    del self._nodes[node.key]
+
+    def _keep(self, node: Node) -> None:
+        if node.num_blocks > 0:
+            self._unowned[node] = None
+            self._num_unowned_blocks += node.num_blocks
+
+    def _forget_unowned(self, node: Node) -> None:
+        del self._unowned[node]
+        self._num_unowned_blocks -= node.num_blocks
+
+
+def _keys(entry: Entry, block_size: int) -> Iterator[tuple[int, int]]:
+    """(chained key, blocks) of each hash id, or of each block where ids are smaller."""
+    request = entry.request
+    if not request.hash_ids:
+        return
+    per_id, per_block = request.hash_block_size // block_size, block_size // request.hash_block_size
+    if max(per_id, 1) * block_size != max(per_block, 1) * request.hash_block_size:
+        raise ValueError(_no_multiple(request, block_size))
+    num_left, key = entry.prompt // block_size, hash((entry.key, request.hash_block_size))
+    for first in range(0, len(request.hash_ids), max(per_block, 1)):
+        num_blocks = min(num_left, max(per_id, 1))
+        if not num_blocks:
+            return
+        key = hash((key, request.hash_ids[first : first + max(per_block, 1)]))
+        num_left -= num_blocks
+        yield key, num_blocks
+
+
+def _no_multiple(request: Request, block_size: int) -> str:
+    return (
+        f"Pool.block_size: {block_size} and the {request.hash_block_size} tokens a hash id of request "
+        f"{request.request_id} don't divide each other; give a block size that does"
+    )

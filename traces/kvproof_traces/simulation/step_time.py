@@ -1,0 +1,69 @@
+"""How long a step takes at least: the roofline of its bytes and of its arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+StepTime = Callable[[int, int, int], float]
+"""(tokens computed in the step, tokens of context read, tokens swapped) -> milliseconds."""
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """Peaks of one device, as its maker states them."""
+
+    name: str
+    memory_bytes_per_second: float
+    flops_per_second: float
+    """Dense bfloat16 on the tensor cores, without sparsity."""
+    host_bytes_per_second: float
+    """To and from the host, one direction."""
+    source: str
+
+
+GPUS = {
+    gpu.name: gpu
+    for gpu in (
+        Gpu("a100-80", 2.039e12, 312e12, 32e9, "NVIDIA A100 80GB SXM data sheet; PCIe Gen4 x16"),
+        Gpu("h100", 3.35e12, 989e12, 64e9, "NVIDIA H100 SXM data sheet, half the sparse figure; PCIe Gen5 x16"),
+        Gpu("h200", 4.8e12, 989e12, 64e9, "NVIDIA H200 SXM data sheet, half the sparse figure; PCIe Gen5 x16"),
+        Gpu("h20", 4.0e12, 148e12, 64e9, "NVIDIA H20 figures as published by vendors; PCIe Gen5 x16"),
+        Gpu("b200", 8.0e12, 2250e12, 64e9, "NVIDIA DGX B200 data sheet, an eighth of the system; PCIe Gen5 x16"),
+    )
+}
+"""Memory bandwidths are those that public kernel benchmarks of these devices divide by."""
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """Weights once a batch and the KV cache of each sequence's context against bandwidth, arithmetic against peak.
+
+    The arithmetic of attention itself is left out, and so is every overhead: a lower bound, not a forecast. A call
+    gives milliseconds.
+
+    Raises:
+        ValueError: a number that is not above 0.
+    """
+
+    gpu: Gpu
+    weight_bytes: float
+    kv_bytes_per_token: float
+    flops_per_token: float
+    """2 x parameters that a token meets."""
+    num_devices: int = 1
+    """Tensor parallel, communication not counted."""
+
+    def __post_init__(self) -> None:
+        for name in ("weight_bytes", "kv_bytes_per_token", "flops_per_token", "num_devices"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"Roofline.{name}: {getattr(self, name)} is not above 0")
+
+    def __call__(self, num_new_tokens: int, num_context_tokens: int, num_swapped_tokens: int) -> float:
+        num_bytes = self.weight_bytes + self.kv_bytes_per_token * num_context_tokens
+        seconds = max(
+            num_bytes / self.gpu.memory_bytes_per_second,
+            self.flops_per_token * num_new_tokens / self.gpu.flops_per_second,
+        )
+        seconds += self.kv_bytes_per_token * num_swapped_tokens / self.gpu.host_bytes_per_second
+        return 1000 * seconds / self.num_devices
