@@ -1,6 +1,7 @@
 """Request workloads: formats, readers, a generator, and replay through an allocator. Standard library only."""
 
 from kvproof_traces.compressed import MissingCodec
+from kvproof_traces.describe import Description, describe
 from kvproof_traces.detect import detect
 from kvproof_traces.formats import FORMATS
 from kvproof_traces.generate import Workload, generate
@@ -18,6 +19,7 @@ __all__ = [
     "REASONS",
     "SAMPLES",
     "BlockTables",
+    "Description",
     "FieldError",
     "MissingCodec",
     "Replay",
@@ -27,6 +29,7 @@ __all__ = [
     "Trace",
     "TraceError",
     "Workload",
+    "describe",
     "detect",
     "generate",
     "load",

@@ -23,7 +23,7 @@ def write(path, *rows):
 def test_other_blocks_than_512_are_detected_and_their_size_is_asked_for(tmp_path):
     path = write(tmp_path / "trace", *CHUNKED)
     assert detect(path) == "dynamo"
-    with pytest.raises(MissingOption, match="hash_block_size: is not in the file.* --hash-block-size"):
+    with pytest.raises(MissingOption, match=r"hash_block_size: is not in the file.* --hash-block-size"):
         load(path, skip_bad=True)
 
 
