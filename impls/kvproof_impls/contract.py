@@ -27,7 +27,7 @@ class BlockAllocator(Protocol):
 
     A *block* holds ``block_size`` tokens, a *slot* one token: token ``t`` of a sequence lives in slot
     ``block_table[t // block_size] * block_size + t % block_size``. Sequence ids are opaque and hashable; tokens are
-    ids.
+    ids, a list or an int32 array. One past int32 may be refused with ValueError, and never be cut off.
 
     Errors: ``MemoryError`` when blocks run out, ``KeyError`` for an unknown or duplicate sequence id, ``ValueError``
     for a bad number. Every failure leaves the state as it was.
@@ -153,8 +153,8 @@ class PagedBatch:
     """[num_seqs + 1] int32; sequence i's query rows are the last positions of its context."""
     slot_mapping: Tensor
     """[num_tokens] int64, where this step's K and V go; -1 = nowhere."""
-    context_lens_host: tuple[int, ...]
-    """``context_lens``, known to the host without a copy."""
+    context_lens_host: Sequence[int]
+    """``context_lens``, known to the host without a copy from a device."""
     query_lens_host: tuple[int, ...]
     common_prefix_blocks: int = 0
     """Leading blocks that all sequences of the batch share."""

@@ -66,7 +66,12 @@ BUILT_IN: Mapping[str, Entry] = {
         allocator="kvproof_impls.reference:ReferenceAllocator",
         kernel="kvproof_impls.reference:ReferenceKernel",
     ),
-    "paged": Entry("our block allocator", allocator="kvproof_impls.paged_python:PagedAllocator"),
+    "paged": Entry(
+        "our block allocator, its hot path compiled",
+        allocator="kvproof_impls.paged:PagedAllocator",
+        modules=("numba",),
+        extra="compiled",
+    ),
     "paged-python": Entry(
         "our block allocator in plain Python, to read", allocator="kvproof_impls.paged_python:PagedAllocator"
     ),

@@ -15,6 +15,16 @@ def require(make_allocator: Any, *capabilities: str) -> None:
             refuse(f"{make_allocator.name} declares no {capability}")
 
 
+def require_wide_tokens(make_allocator: Any, token: int) -> None:
+    """Refuse the test when the allocator refuses a token id past int32, which tells it apart from every other."""
+    try:
+        make_allocator(4, 4).allocate("a", [token])
+    except ValueError:
+        if -(2**31) <= token < 2**31:
+            raise
+        refuse(f"{make_allocator.name} takes no token ids past int32")
+
+
 def require_window(make_allocator: Any) -> int:
     """The declared window; the test is refused where there is none."""
     window = getattr(make_allocator(4, 4), "window", None)

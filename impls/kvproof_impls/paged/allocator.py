@@ -1,0 +1,272 @@
+"""Our block allocator: the design of PagedAttention (Kwon et al., SOSP 2023, sections 4.2 to 4.5), on arrays and with
+its hot path compiled by Numba.
+
+Python keeps what is opaque, sequence ids and keys, and raises the errors. What is done a token or a block is compiled.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import numpy as np
+
+from kvproof_impls.contract import Copies
+from kvproof_impls.counters import Counters
+from kvproof_impls.paged import sequences
+from kvproof_impls.paged.fields import NO_FIELDS, Fields, Item
+from kvproof_impls.paged.free_lists import forget_evictable
+from kvproof_impls.paged.layout import EVICTION, NONE, UNNAMED, State, grown, make_state
+from kvproof_impls.paged.names import in_use
+from kvproof_impls.paged.sequences import SHORT, TOO_NARROW
+from kvproof_impls.paged.tokens import as_tokens
+
+
+class BlockPool:
+    """The contract's single calls; ``PagedAllocator`` adds the batched step and swapping.
+
+    Args:
+        num_blocks: blocks that sequences can own.
+        block_size: tokens a block.
+        num_reserved: blocks behind them that are never handed out; the first of them is ``null_block``.
+        eviction: "lru", "fifo", "leaf" or "all", see ``layout.EVICTION``.
+        watermark: share of the blocks that an admission must leave free while another sequence lives.
+        prefix_caching: without it no token is kept and nothing is ever found.
+        seed: of the hash of names; None draws one. It decides how fast a look-up is, never what it finds.
+        max_num_seqs, max_model_len: room made beforehand; within it no array moves, past it all of them grow.
+
+    Raises:
+        ValueError: a number out of range, or an unknown ``eviction``.
+    """
+
+    def __init__(
+        self,
+        num_blocks: int,
+        block_size: int,
+        *,
+        num_reserved: int = 0,
+        eviction: str = "lru",
+        watermark: float = 0.0,
+        prefix_caching: bool = True,
+        seed: int | None = None,
+        max_num_seqs: int = 64,
+        max_model_len: int = 1024,
+        window: int = 0,
+    ) -> None:
+        refuse_bad_sizes(num_blocks, block_size, eviction, watermark)
+        self.num_blocks, self.block_size, self.eviction = num_blocks, block_size, eviction
+        self.pool_blocks = num_blocks + num_reserved
+        if num_reserved:
+            self.null_block = num_blocks
+        self.counters = Counters()
+        self._num_spare = int(watermark * num_blocks)
+        seed = secrets.randbits(64) if seed is None else seed % 2**64
+        self._state = make_state(num_blocks, block_size, num_reserved, EVICTION[eviction], window, prefix_caching, seed)
+        self._fields = Fields()
+        self._rows: dict[Hashable, int] = {}
+        self._preempted: set[Hashable] = set()
+        self._free_rows: list[int] = []
+        self._copy = np.zeros(2, np.int32)
+        self._reshape(grown(self._state, max(1, max_num_seqs), max(1, -(-max_model_len // block_size))))
+
+    def allocate(
+        self, seq: Hashable, tokens: Sequence[int], key: tuple[Hashable, ...] = (), items: Sequence[Item] = ()
+    ) -> int:
+        """Admit ``seq``; return how many leading tokens were found cached, at most ``len(tokens) - 1``.
+
+        ``items``: (position, number of tokens, identity) of what stands behind placeholder tokens, such as images.
+
+        Raises:
+            KeyError: ``seq`` is live already.
+            ValueError: a token that is not an int32, or an item outside the tokens.
+            MemoryError: too few free blocks.
+        """
+        self._refuse_known(seq)
+        ids = as_tokens(tokens)
+        fields = self._fields_of(items, ids.size) if items else NO_FIELDS
+        num_cached = self._admit(seq, ids, fields, self._fields.root(key), finds=True) * self.block_size
+        self.counters.admitted(ids.size, num_cached, again=seq in self._preempted)
+        self._preempted.discard(seq)
+        return num_cached
+
+    def append(self, seq: Hashable, tokens: Sequence[int]) -> Copies:
+        """Make slots for ``tokens``; return the (source, destination) blocks to copy before they are written.
+
+        Raises:
+            KeyError: ``seq`` is unknown.
+            ValueError: a token that is not an int32.
+            MemoryError: too few free blocks for the growth and the copy.
+        """
+        row = self._rows[seq]
+        num_copies = self._call(sequences.append, row, as_tokens(tokens), self._copy)
+        return self._copies(num_copies, seq)
+
+    def reserve(self, seq: Hashable, num_tokens: int) -> Copies:
+        """Make room for ``num_tokens`` more without adding any; ``truncate`` gives it back.
+
+        Raises:
+            KeyError: ``seq`` is unknown.
+            ValueError: ``num_tokens`` is negative.
+            MemoryError: too few free blocks.
+        """
+        row = self._rows[seq]
+        if num_tokens < 0:
+            raise ValueError(f"can't reserve {num_tokens} tokens for {seq!r}")
+        return self._copies(self._call(sequences.reserve, row, num_tokens, self._copy), seq)
+
+    def free(self, seq: Hashable) -> None:
+        """Give back what ``seq`` alone owns. Raises KeyError when it is neither live nor preempted."""
+        if seq in self._preempted:
+            self._preempted.remove(seq)
+            return
+        row = self._rows.pop(seq)
+        sequences.cut(self._state, row, 0)
+        self._free_rows.append(row)
+
+    def preempt(self, seq: Hashable) -> None:
+        """As ``free``, of a sequence that will be admitted again under its id: what is found then is no hit.
+
+        Raises KeyError when ``seq`` is unknown.
+        """
+        if seq not in self._rows:
+            raise KeyError(seq)
+        self.free(seq)
+        self._preempted.add(seq)
+        self.counters.num_preemptions += 1
+
+    def fork(self, parent: Hashable, child: Hashable) -> Copies:
+        """Let ``child`` share every block of ``parent``; copies nothing until one of them writes.
+
+        Raises:
+            KeyError: ``parent`` is unknown, or ``child`` is live already.
+        """
+        row = self._rows[parent]
+        self._refuse_known(child)
+        child_row = self._take_row()
+        sequences.fork(self._state, row, child_row)
+        self._rows[child] = child_row
+        return ()
+
+    def truncate(self, seq: Hashable, num_tokens: int) -> None:
+        """Keep the first ``num_tokens`` tokens and no more blocks than they need.
+
+        Raises:
+            KeyError: ``seq`` is unknown.
+            ValueError: ``num_tokens`` is negative or more than the sequence has.
+        """
+        row = self._rows[seq]
+        length = int(self._state.sequences[row]["length"])
+        if not 0 <= num_tokens <= length:
+            raise ValueError(f"can't cut {seq!r} to {num_tokens} tokens: it has {length}")
+        sequences.truncate(self._state, row, num_tokens)
+
+    def commit(self, seq: Hashable) -> None:
+        """All tokens of ``seq`` are written: publish its complete blocks. Raises KeyError when it is unknown."""
+        sequences.commit(self._state, self._rows[seq])
+
+    def cached_prefix(self, tokens: Sequence[int], key: tuple[Hashable, ...] = (), items: Sequence[Item] = ()) -> int:
+        """How many leading tokens ``allocate`` would find cached now."""
+        if not self._state.contents.size:
+            return 0
+        ids = as_tokens(tokens)
+        hits = np.empty(ids.size // self.block_size + 1, np.int32)
+        fields = self._fields_of(items, ids.size) if items else NO_FIELDS
+        return int(sequences.find(self._state, ids, fields, self._fields.root(key), hits)) * self.block_size
+
+    def reset_prefix_cache(self) -> None:
+        """Forget all that was computed so far; live sequences go on, and publish no more."""
+        state, num_evicted = self._state, self._state.pool["num_evicted"].copy()
+        forget_evictable(state)
+        state.pool["num_evicted"] = num_evicted
+        state.blocks["chain"] = UNNAMED
+        state.buckets.fill(NONE)
+        state.num_children.fill(0)
+        state.sequences["publishes"] = 0
+
+    def block_table(self, seq: Hashable) -> Sequence[int]:
+        """Physical block of each logical block. Raises KeyError when ``seq`` is unknown."""
+        row = self._rows[seq]
+        return self._state.tables[row, : self._state.sequences[row]["num_blocks"]].tolist()  # type: ignore[no-any-return]
+
+    def num_free_blocks(self) -> int:
+        """Blocks that could be handed out now, cached ones included."""
+        return int(self._num_blank[0]) + int(self._num_evictable[0])
+
+    def can_allocate(self, num_tokens: int) -> bool:
+        """Whether a new sequence of ``num_tokens`` fits when nothing of it is cached. Raises ValueError below 0."""
+        if num_tokens < 0:
+            raise ValueError(f"can't allocate {num_tokens} tokens")
+        return -(-num_tokens // self.block_size) + self._spare() <= self.num_free_blocks()
+
+    @property
+    def num_evicted_blocks(self) -> int:
+        """Cached blocks whose content was given up for room."""
+        return int(self._state.pool["num_evicted"][0])
+
+    def bookkeeping_bytes(self) -> int:
+        """Of the pool: what is kept a block and, for the prefix cache, a token slot."""
+        return sum(array.nbytes for array in self._state[:6])
+
+    def _admit(self, seq: Hashable, tokens: Any, fields: Any, root: int, finds: bool) -> int:
+        row = self._take_row()
+        num_hits = self._call(sequences.allocate, row, tokens, fields, root, self._spare(), finds)
+        if num_hits == SHORT:
+            self._free_rows.append(row)
+            raise MemoryError(
+                f"{seq!r} needs {-(-tokens.size // self.block_size)} blocks for {tokens.size} tokens, "
+                f"{self.num_free_blocks()} of {self.num_blocks} free, {self._spare()} to be left"
+            )
+        self._rows[seq] = row
+        return num_hits
+
+    def _spare(self) -> int:
+        return self._num_spare if self._rows else 0
+
+    def _copies(self, num_copies: int, seq: Hashable) -> Copies:
+        if num_copies == SHORT:
+            raise MemoryError(
+                f"{seq!r} does not fit: {self.num_free_blocks()} of {self.num_blocks} blocks free; nothing was changed"
+            )
+        if num_copies == 0:
+            return ()
+        self.counters.num_copies += 1
+        return ((int(self._copy[0]), int(self._copy[1])),)
+
+    def _call(self, function: Callable[..., int], *arguments: Any) -> int:
+        """A compiled function that says when the tables are too narrow for what it does."""
+        while (result := function(self._state, *arguments)) == TOO_NARROW:
+            num_seqs, max_blocks = self._state.tables.shape
+            self._reshape(grown(self._state, num_seqs, 2 * max_blocks))
+        return result
+
+    def _take_row(self) -> int:
+        if not self._free_rows:
+            num_seqs, max_blocks = self._state.tables.shape
+            self._reshape(grown(self._state, 2 * num_seqs, max_blocks))
+        return self._free_rows.pop()
+
+    def _reshape(self, state: State) -> None:
+        self._free_rows += range(len(state.sequences) - 1, len(self._state.sequences) - 1, -1)
+        self._state = state
+        self._num_blank, self._num_evictable = state.pool["num_blank"], state.pool["num_evictable"]
+
+    def _fields_of(self, items: Sequence[Item], num_tokens: int) -> Any:
+        if not self._state.fields.size:
+            self._reshape(self._state._replace(fields=np.zeros(self.pool_blocks, np.int32)))
+        return self._fields.of_blocks(items, num_tokens, self.block_size)
+
+    def _refuse_known(self, seq: Hashable) -> None:
+        if seq in self._rows:
+            raise KeyError(f"{seq!r} is allocated already")
+        if self._fields.are_many:
+            self._fields.keep(in_use(self._state))
+
+
+def refuse_bad_sizes(num_blocks: int, block_size: int, eviction: str, watermark: float) -> None:
+    if num_blocks < 1 or block_size < 1:
+        raise ValueError(f"num_blocks ({num_blocks}) and block_size ({block_size}) must be at least 1")
+    if eviction not in EVICTION:
+        raise ValueError(f"eviction: {eviction!r} is unknown; known are {', '.join(EVICTION)}")
+    if not 0 <= watermark < 1:
+        raise ValueError(f"watermark: {watermark} is not a share of the blocks; give 0 up to, not including, 1")

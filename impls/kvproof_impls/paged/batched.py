@@ -1,0 +1,204 @@
+"""The batched step and swapping, on top of the single calls."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kvproof_impls.contract import Copies
+from kvproof_impls.paged.allocator import BlockPool
+from kvproof_impls.paged.fields import NO_FIELDS
+from kvproof_impls.paged.layout import State, grown
+from kvproof_impls.paged.sequences import SHORT
+from kvproof_impls.paged.step import any_twice_at, commit_at, step_at
+from kvproof_impls.paged.tokens import as_tokens
+
+if TYPE_CHECKING:
+    from kvproof_impls.contract import PagedBatch
+    from kvproof_impls.paged.buffers import StepBuffers
+
+GONE = object()
+"""In the remembered batch, where a sequence was that has left."""
+PIECE = 32
+
+
+@dataclass
+class Swapped:
+    """A sequence on the host: its blocks there, and what a prefix cache has to know when it comes back."""
+
+    host_blocks: list[int]
+    tokens: Any
+    fields: Any
+    root: int
+    publishes: int
+
+
+class PagedAllocator(BlockPool):
+    """Blocks on demand, shared by reference count, copied when a shared one is about to be written.
+
+    The blocks of a freed sequence age from its end, so that no block outlives its cached parent. ``num_host_blocks``,
+    by default as many as the pool has, take what is swapped out; host blocks are not shared. Other arguments: see
+    ``BlockPool``.
+    """
+
+    def __init__(self, num_blocks: int, block_size: int, *, num_host_blocks: int | None = None, **options: Any) -> None:
+        self._batch: list[Hashable] = []
+        self._buffers: list[StepBuffers] = []
+        super().__init__(num_blocks, block_size, **options)
+        self.num_host_blocks = num_blocks if num_host_blocks is None else num_host_blocks
+        self._free_host_blocks = list(range(self.num_host_blocks - 1, -1, -1))
+        self._swapped: dict[Hashable, Swapped] = {}
+
+    def append_step(self, seqs: Sequence[Hashable], tokens: Sequence[int]) -> PagedBatch:
+        """Append ``tokens[i]`` to ``seqs[i]`` for a whole decode batch, or for none of it; ``copies`` of the batch are
+        to be made before its slots are written. Its tensors are buffers: the call after the next fills them anew.
+
+        Raises:
+            KeyError: a sequence is unknown, or comes twice.
+            ValueError: not one token a sequence, or a token that is not an int32.
+            MemoryError: too few free blocks for all rows; the text names the rows that need one.
+        """
+        ids = as_tokens(tokens)
+        if len(seqs) != ids.size:
+            raise ValueError(f"append_step takes one token a sequence: {len(seqs)} sequences, {ids.size} tokens")
+        if seqs != self._batch:
+            self._rebatch(seqs)
+        buffers = self._buffers or self._make_buffers()
+        current = buffers[0]
+        num_copies = step_at(current.places, ids)
+        if num_copies < 0:
+            if num_copies == SHORT:
+                raise MemoryError(self._told_shortage(seqs))
+            num_seqs, max_blocks = self._state.tables.shape
+            self._reshape(grown(self._state, num_seqs, 2 * max_blocks))
+            return self.append_step(seqs, tokens)
+        buffers.reverse()
+        self.counters.num_copies += num_copies
+        return current.batch(ids.size, num_copies)
+
+    def commit_step(self, seqs: Sequence[Hashable]) -> None:
+        """``commit`` of each of ``seqs``, in one call. Raises KeyError when one is unknown, and commits none then."""
+        if seqs != self._batch:
+            self._rebatch(seqs)
+        commit_at((self._buffers or self._make_buffers())[0].places, len(seqs))
+
+    def free(self, seq: Hashable) -> None:
+        """Give back what ``seq`` alone owns, on the host too. Raises KeyError when it is unknown."""
+        if seq in self._swapped:
+            self._free_host_blocks += self._swapped.pop(seq).host_blocks
+            return
+        super().free(seq)
+        self._leave(seq)
+
+    def swap_out(self, seq: Hashable) -> Copies:
+        """Move ``seq`` to the host; return (device block, host block) pairs to copy before anything else is written.
+
+        Raises:
+            KeyError: ``seq`` is unknown or swapped out already.
+            MemoryError: too few free host blocks.
+        """
+        row = self._rows[seq]
+        record, free = self._state.sequences[row], self._free_host_blocks
+        num_needed = -(-int(record["length"]) // self.block_size)
+        if num_needed > len(free):
+            raise MemoryError(f"{num_needed} host blocks needed, {len(free)} of {self.num_host_blocks} free")
+        table = self._state.tables[row, :num_needed]
+        host_blocks = [free.pop() for _ in range(num_needed)]
+        copies = list(zip(table.tolist(), host_blocks, strict=True))  # look-ahead past the last token stays behind
+        self._swapped[seq] = self._kept(row, table, host_blocks)
+        super().free(seq)
+        self._leave(seq)
+        return copies
+
+    def swap_in(self, seq: Hashable) -> Copies:
+        """Bring ``seq`` back; return (host block, device block) pairs to copy before anything else is written.
+
+        Raises:
+            KeyError: ``seq`` is not swapped out.
+            MemoryError: too few free blocks; ``seq`` stays on the host.
+        """
+        kept = self._swapped[seq]
+        self._admit(seq, kept.tokens, kept.fields, kept.root, finds=False)
+        del self._swapped[seq]
+        row = self._rows[seq]
+        self._state.sequences[row]["publishes"] = kept.publishes
+        self._free_host_blocks += kept.host_blocks
+        return list(zip(kept.host_blocks, self._state.tables[row, : len(kept.host_blocks)].tolist(), strict=True))
+
+    def reset_prefix_cache(self) -> None:
+        """Forget all that was computed so far; live sequences go on, and publish no more."""
+        super().reset_prefix_cache()
+        for kept in self._swapped.values():
+            kept.publishes = 0
+
+    def _kept(self, row: int, table: Any, host_blocks: list[int]) -> Swapped:
+        state, record = self._state, self._state.sequences[row]
+        length = int(record["length"])
+        caches, has_fields = state.contents.size, state.fields.size
+        tokens = (
+            state.contents.reshape(-1, self.block_size)[table].ravel()[:length] if caches else np.empty(length, "i4")
+        )
+        fields = state.fields[table] if has_fields else NO_FIELDS
+        return Swapped(host_blocks, tokens, fields, int(record["root"]), int(record["publishes"]))
+
+    def _refuse_known(self, seq: Hashable) -> None:
+        super()._refuse_known(seq)
+        if seq in self._swapped:
+            raise KeyError(f"{seq!r} is allocated already, and swapped out")
+
+    def _rebatch(self, seqs: Sequence[Hashable]) -> None:
+        """Remember ``seqs`` as the batch; only rows that hold another sequence than before are looked up."""
+        num_seqs, before = len(seqs), self._batch
+        changed = [*differing(seqs, before), *range(len(before), num_seqs)]
+        found = [self._rows[seqs[index]] for index in changed]
+        buffers, self._batch = self._buffers or self._make_buffers(), []
+        if num_seqs > len(self._batch_rows):
+            raise KeyError(told_twice(seqs))
+        self._batch_rows[changed] = found
+        if any_twice_at(buffers[0].places, num_seqs):
+            raise KeyError(told_twice(seqs))
+        self._batch = list(seqs)
+        for one in buffers:
+            one.arrays.common[0] = -1
+
+    def _leave(self, seq: Hashable) -> None:
+        with suppress(ValueError):
+            self._batch[self._batch.index(seq)] = GONE
+
+    def _reshape(self, state: State) -> None:
+        super()._reshape(state)
+        self._batch, self._buffers = [], []
+        self._batch_rows = np.zeros(len(state.sequences), np.int32)
+
+    def _make_buffers(self) -> list[StepBuffers]:
+        from kvproof_impls.paged.buffers import StepBuffers  # here, so that an allocator alone does not import torch
+
+        self._buffers = [StepBuffers(self._state, self._batch_rows) for _ in range(2)]
+        return self._buffers
+
+    def _told_shortage(self, seqs: Sequence[Hashable]) -> str:
+        records = self._state.sequences[self._batch_rows[: len(seqs)]]
+        full = records["length"] == records["num_blocks"] * self.block_size
+        growing = [seq for seq, needs in zip(seqs, full, strict=True) if needs]
+        return (
+            f"the step needs {len(growing)} blocks for {growing}, and copies of shared last blocks, "
+            f"{self.num_free_blocks()} of {self.num_blocks} free; no row was appended"
+        )
+
+
+def differing(seqs: Sequence[Hashable], before: Sequence[Hashable]) -> Iterator[int]:
+    """Positions at which the two differ, up to the end of the shorter. Pieces are compared before their entries, since
+    few differ from step to step."""
+    for start in range(0, min(len(seqs), len(before)), PIECE):
+        now, then = seqs[start : start + PIECE], before[start : start + PIECE]
+        if now != then:
+            yield from (start + index for index, (seq, was) in enumerate(zip(now, then, strict=False)) if seq != was)
+
+
+def told_twice(seqs: Sequence[Hashable]) -> str:
+    return f"{[seq for seq, count in Counter(seqs).items() if count > 1]} more than once in a batch"
