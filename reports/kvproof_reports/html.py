@@ -64,13 +64,19 @@ def _context(runs: Sequence[Run]) -> dict[str, Any]:
         "plotly": plotly_script() if figures else "",
         "untimed": untimed(columns),
         "allocator": [(subject, record) for subject in columns for record in subject.benchmarks if _allocates(record)],
+        "serving": [(subject, record) for subject in columns for record in subject.benchmarks if _serves(record)],
         "replays": [(subject, record) for subject in columns for record in subject.replays],
         "comparison": compare_runs(runs) if len(runs) > 1 else None,
     }
 
 
 def _allocates(record: Mapping[str, Any]) -> bool:
-    return bool(record["timed"]) and record["group"] == "allocator"
+    return bool(record["timed"]) and record["group"] == "allocator" and not _serves(record)
+
+
+def _serves(record: Mapping[str, Any]) -> bool:
+    """An allocator under the serving workload, whose figures are others than those of single calls."""
+    return record["ns_per_append"] is not None
 
 
 def _sessions(columns: Sequence[Subject]) -> dict[str, Mapping[str, Any]]:

@@ -35,6 +35,7 @@ def render_markdown(runs: Sequence[Run]) -> str:
         *_gaps(columns, runs),
         *_throughput(columns),
         *_allocator(columns),
+        *_serving(columns),
         *_replays(columns),
         *_environment(columns),
     ]
@@ -98,6 +99,18 @@ def _gaps(columns: Sequence[Subject], runs: Sequence[Run]) -> list[str]:
     return ["### Not verified, and why", "\n".join(lines)] if lines else []
 
 
+SERVING = {
+    "ns_per_append": "ns per append",
+    "ns_per_append_stable": "stable batch",
+    "us_per_admit": "µs per admission",
+    "us_per_admit_p99": "p99",
+    "us_per_free": "µs per free",
+    "us_per_step": "µs per step",
+    "bytes_per_block": "bytes a block",
+}
+"""Figures of an allocator in the serving workload, and what a column is called."""
+
+
 def _throughput(columns: Sequence[Subject]) -> list[str]:
     parts = ["### Throughput against block size, tokens/s"] if charts(columns) or untimed(columns) else []
     for chart in charts(columns):
@@ -136,10 +149,25 @@ def _allocator(columns: Sequence[Subject]) -> list[str]:
         [subject.label, r["operation"], r["block_size"], figure(r["ns_per_token"]), _rate_stamp(r)]
         for subject in columns
         for r in subject.benchmarks
-        if r["timed"] and r["group"] == "allocator"
+        if r["timed"] and r["group"] == "allocator" and r["ns_per_append"] is None
     ]
     header = ["implementation", "operation", "block size", "ns per token", "median ms"]
     return ["### Allocator", table(header, rows, num_text_columns=2)] if rows else []
+
+
+def _serving(columns: Sequence[Subject]) -> list[str]:
+    rows = [
+        [subject.label, r["operation"], *(figure(r[name]) for name in SERVING), percent(r["hit_rate"]), _included(r)]
+        for subject in columns
+        for r in subject.benchmarks
+        if r["ns_per_append"] is not None
+    ]
+    header = ["implementation", "workload", *SERVING.values(), "prefix hits", "ns per append includes"]
+    return ["### Allocators in a serving engine", table(header, rows, num_text_columns=2)] if rows else []
+
+
+def _included(record: Any) -> str:
+    return "step tensors" if record["step_tensors_included"] else "no step tensors"
 
 
 def _rate_stamp(record: Any) -> str:

@@ -14,7 +14,17 @@ from kvproof_reports.workload import shape_code
 Record = Mapping[str, Any]
 
 DECODE = ("tokens_per_second", "gb_per_second", "share_of_roof", "median_ms", "q1_ms", "q3_ms", "plan_ms")
-ALLOCATOR = ("ns_per_token", "median_ms")
+ALLOCATOR = (
+    "ns_per_token",
+    "median_ms",
+    "ns_per_append",
+    "ns_per_append_stable",
+    "us_per_admit",
+    "us_per_admit_p99",
+    "us_per_free",
+    "us_per_step",
+    "bytes_per_block",
+)
 REPLAY = (
     "waste",
     "mean_running",

@@ -128,6 +128,36 @@ class RunBuilder:
             ns_per_token=ns_per_token,
         )
 
+    def serving(self, implementation="paged", share=30, **figures):
+        return self.writer.write(
+            "benchmark",
+            group="allocator",
+            implementation=implementation + self.hostile,
+            operation=f"serve, {share}% shared",
+            block_size=16,
+            batch=256,
+            device="cpu",
+            timed=True,
+            verified=True,
+            median_ms=0.03,
+            q1_ms=0.03,
+            q3_ms=0.03,
+            num_samples=3,
+            **{
+                "ns_per_append": 61.0,
+                "ns_per_append_stable": 9.5,
+                "us_per_admit": 14.2,
+                "us_per_admit_p99": 40.0,
+                "us_per_free": 4.8,
+                "us_per_step": 15.6,
+                "bytes_per_block": 32.0,
+                "step_tensors_included": True,
+                "hit_rate": 0.384,
+                "min_free_blocks": 18171,
+                **figures,
+            },
+        )
+
     def replay(self, implementation="paged", waste=0.04, mean_running=31.5, peak_running=48, num_preemptions=3):
         return self.writer.write(
             "replay",
@@ -174,6 +204,7 @@ class RunBuilder:
         self.untimed()
         self.allocator("paged", "append")
         self.allocator("paged", "free", ns_per_token=12.0)
+        self.serving()
         self.replay()
         self.replay("contiguous", waste=0.71, mean_running=9.2, peak_running=13, num_preemptions=0)
         self.end()

@@ -56,6 +56,13 @@ sm\\_90 168 registers, 0 B spilled, 34,816 B shared)
 | paged | append | 16 | 210 | 0.210 |
 | paged | free | 16 | 12.0 | 0.210 |
 
+### Allocators in a serving engine
+
+| implementation | workload | ns per append | stable batch | µs per admission | p99 | µs per free | µs per step \
+| bytes a block | prefix hits | ns per append includes |
+| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
+| paged | serve, 30% shared | 61.0 | 9.50 | 14.2 | 40.0 | 4.80 | 15.6 | 32.0 | 38.4 % | step tensors |
+
 ### Trace replay
 
 | allocator | trace | pool | waste | mean running | peak running | preemptions | finished |
