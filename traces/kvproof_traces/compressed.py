@@ -64,6 +64,10 @@ def writing(path: str | Path) -> Iterator[IO[bytes]]:
                 packed = stack.enter_context(codec.ZstdCompressor().stream_writer(file, closefd=False))
             yield packed
         partial.replace(final)
+    except OSError as error:
+        if error.filename == str(partial):
+            error.filename = str(final)  # what was asked for, not what we made of it
+        raise
     finally:
         partial.unlink(missing_ok=True)
 

@@ -34,9 +34,11 @@ COMMANDS = {
     "list": "list_impls",
     "laws": "laws",
     "replay": "replay",
+    "trace": "trace",
     "compare": "compare",
     "new": "new",
     "size": "size",
+    "paper": "paper",
     "report": "report",
     "log": "log",
 }
