@@ -14,7 +14,7 @@ class ContiguousPool:
 
     next_event = NEVER
     free = 0
-    frees_while_growing = False
+    has_freed, can_glide = False, True
     saved = num_copies = 0
     block_size = 1
 
@@ -87,8 +87,8 @@ class ContiguousPool:
         self.tokens += num_steps * self.growing
         return num_steps
 
-    def commit(self, entry: Entry) -> None:
-        """Nothing is found again."""
+    def commit(self, entry: Entry) -> bool:
+        return False
 
     def release(self, entry: Entry, context: int, *, is_new: bool) -> tuple[int, int]:
         self._give_back(entry)

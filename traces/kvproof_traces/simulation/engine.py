@@ -133,7 +133,6 @@ class Engine:
             self._count_swap(entry, entry.prompt + entry.width * entry.num_generated)
             self.num_left_in_step -= entry.width
             self.num_prefilled += entry.width
-            entry.on_host = 0
             return
         num_cached = entry.num_computed or 0
         if entry.was_admitted:
@@ -166,6 +165,7 @@ class Engine:
 
     def _decode(self, entry: Entry) -> None:
         self.pool.decode(entry, self.step)
+        entry.on_host = 0
         self.new.append(entry)
         self.ends.add(entry.last_step, entry)
 
@@ -209,12 +209,12 @@ class Engine:
             return
         num_decoding = pool.growing - sum(entry.width for entry in self.new if entry.final)
         pool.grow(self.step)
-        self.may_admit = self.may_admit or pool.frees_while_growing
+        self.may_admit |= pool.has_freed
         num_live_seqs = pool.growing + sum(entry.width for entry in self.new if not entry.final)
         for entry in self.new:
-            pool.commit(entry)
+            self.may_admit |= pool.commit(entry)
         if self.partial is not None:
-            pool.commit(self.partial)
+            self.may_admit |= pool.commit(self.partial)
             num_live_seqs += self.partial.width
         pool.observe(self.tally)
         self.tally.count(1, num_live_seqs, len(self.running))
@@ -238,7 +238,7 @@ class Engine:
 
     def _glide(self) -> None:
         """Take the steps in which nothing but growth happens together."""
-        if self.partial is not None or not self.running or self.pool.frees_while_growing:
+        if self.partial is not None or not self.running or not self.pool.can_glide:
             return
         if self.may_admit and self.waiting.queue:
             return

@@ -9,7 +9,7 @@ from __future__ import annotations
 from kvproof_traces.simulation.agenda import Agenda
 from kvproof_traces.simulation.entry import Entry
 from kvproof_traces.simulation.forks import Branches
-from kvproof_traces.simulation.prefix import PrefixCache
+from kvproof_traces.simulation.prefix import Node, PrefixCache
 from kvproof_traces.simulation.settings import Pool
 from kvproof_traces.simulation.statistics import Tally
 from kvproof_traces.simulation.window import Window
@@ -33,11 +33,14 @@ class PagedPool:
         """Blocks that would be held beside if nothing were shared."""
         self.num_copies = self.num_copies_due = 0
         """Copies on write: so far, and in this step."""
+        self.has_freed = False
+        """Whether the last step gave blocks back though nothing had ended."""
         self.copying: dict[Entry, int] = {}
         """Who forks or diverges in this step, and the blocks needed for that."""
         self.forks = Agenda()
         self.cache = PrefixCache(self) if pool.prefix_cache else None
         self.window = Window(pool.window, self.block_size) if pool.window is not None else None
+        self.can_glide = self.window is None
 
     def fits_alone(self, entry: Entry) -> bool:
         num_tokens = entry.prompt + entry.final
@@ -51,49 +54,58 @@ class PagedPool:
 
     def num_blocks_to_admit(self, entry: Entry) -> int:
         """From the free ones, for everything up to now."""
+        if entry.on_host:
+            return entry.on_host
         num_blocks = -(-entry.prompt // self.block_size)
         if entry.num_generated:
             num_blocks = self._blocks(entry, entry.prompt + entry.num_generated, self._num_saved(entry))
-        if self.cache is not None and not entry.on_host:
-            num_blocks -= self.cache.num_found_blocks(entry)
-        return num_blocks
+        return num_blocks - self.cache.num_found_blocks(entry) if self.cache is not None else num_blocks
 
     def has_room(self, entry: Entry, *, alone: bool) -> bool:
         return self.free - self.num_blocks_to_admit(entry) >= (0 if alone else self.spare)
 
     def admit(self, entry: Entry) -> int:
-        """Take what the cache or the host has; gives the distinct tokens that are left to compute."""
+        """Take what the host or the cache has; gives the distinct tokens that are left to compute."""
         context = entry.prompt + entry.num_generated
-        if not entry.on_host:
-            entry.num_saved, entry.branches = self._num_saved(entry), None
-            shared = entry.prompt // self.block_size * self.block_size if entry.num_generated else context
-            entry.num_saved_tokens = (entry.width - 1) * shared
         entry.num_computed = 0
-        num_tokens = entry.width * context - entry.num_saved_tokens
         if entry.on_host:
-            self.prefill(entry, num_tokens, num_tokens)
-            if entry.held is not None:
-                entry.held.next_key = len(entry.held.keys)  # its copy is its own
+            self._take_back(entry, context)
             return 0
+        entry.num_saved, entry.branches = self._num_saved(entry), None
+        shared = entry.prompt // self.block_size * self.block_size if entry.num_generated else context
+        entry.num_saved_tokens = (entry.width - 1) * shared
         if self.cache is not None:
             entry.num_computed = self.cache.acquire(entry) * self.block_size
-        return num_tokens - entry.num_computed
+        return entry.width * context - entry.num_saved_tokens - entry.num_computed
+
+    def _take_back(self, entry: Entry, context: int) -> None:
+        num_gone = self.window.num_gone(context) if self.window is not None else 0
+        num_tokens = entry.width * context - entry.num_saved_tokens - num_gone * self.block_size
+        self.free -= entry.on_host
+        self.tokens += num_tokens
+        self.reads += num_tokens
+        self._settle()
+        if entry.held is not None:
+            entry.held.next_key = entry.held.num_written_blocks = 0  # to be published anew
 
     def num_blocks_to_prefill(self, entry: Entry, num_tokens: int, num_left: int) -> int:
+        """For ``num_tokens`` of the ``num_left`` that are not computed."""
         assert entry.num_computed is not None
-        done = entry.num_computed + num_tokens
-        after = self._prefilled(entry, done)
+        after = self._prefilled(entry, entry.num_computed + num_tokens)
         if num_tokens == num_left:
             after = self._blocks(entry, entry.prompt + entry.num_generated, entry.num_saved)
         return after - self._prefilled(entry, entry.num_computed)
 
     def prefill(self, entry: Entry, num_tokens: int, num_left: int) -> None:
-        """Take the blocks for ``num_tokens`` of the ``num_left``; they must be free."""
+        """Take these blocks, which must be free."""
         assert entry.num_computed is not None
         self.free -= self.num_blocks_to_prefill(entry, num_tokens, num_left)
+        num_before = self._counted(entry, entry.num_computed)
         entry.num_computed += num_tokens
-        self.tokens += num_tokens
-        self.reads += num_tokens
+        num_after = entry.num_computed if num_tokens == num_left else self._counted(entry, entry.num_computed)
+        self.tokens += num_after - num_before
+        self.reads += num_after - num_before
+        self._settle()
 
     def decode(self, entry: Entry, step: int) -> None:
         """Everything is computed: from ``step`` on each branch grows by a token a step."""
@@ -118,17 +130,13 @@ class PagedPool:
                     due = [] if entry.width == entry.num_branches else list(set(due) - entry.branch_ids())
                 self._announce(entry, len(due))
 
-    @property
-    def frees_while_growing(self) -> bool:
-        """Whether the next step may give blocks back though nothing ends."""
-        return self.window is not None
-
     def shortage(self, step: int) -> int:
         """Blocks missing for the tokens of ``step``; not above 0 when there are enough."""
         return self.need[step % self.block_size] + self.num_copies_due - self.free
 
     def grow(self, step: int) -> None:
         """The tokens of ``step``, for which there is room."""
+        self.has_freed = bool(self.copying)
         if self.copying:
             self._diverge(step)
         self.free -= self.need[step % self.block_size]
@@ -139,8 +147,8 @@ class PagedPool:
             self.free += num_left
             self.tokens -= num_left * self.block_size
             self.reads -= num_left * self.block_size
-        if self.cache is not None:
-            self.cache.settle()
+            self.has_freed |= num_left > 0
+        self._settle()
 
     def observe(self, tally: Tally) -> None:
         """Add one step, as it stands."""
@@ -175,16 +183,17 @@ class PagedPool:
         tally.saved += num_steps * self.saved
         self.tokens += num_steps * self.growing
         self.reads += num_steps * self.growing
-        if self.cache is not None:
-            self.cache.settle()
+        self._settle()
         return num_steps
 
-    def commit(self, entry: Entry) -> None:
-        """What was prefilled in this step is written, and may be found."""
-        if self.cache is not None:
-            num_tokens = entry.num_computed
-            num_tokens = entry.prompt + entry.num_generated if num_tokens is None else num_tokens
-            self.cache.commit(entry, num_tokens // self.block_size)
+    def commit(self, entry: Entry) -> bool:
+        """What was prefilled in this step is written; whether somebody else may find it."""
+        if self.cache is None:
+            return False
+        num_tokens = entry.prompt + entry.num_generated
+        if entry.num_computed is not None:
+            num_tokens = self._counted(entry, entry.num_computed)
+        return self.cache.commit(entry, num_tokens // self.block_size)
 
     def release(self, entry: Entry, context: int, *, is_new: bool) -> tuple[int, int]:
         """Give everything back; ``context`` tokens a branch when it decodes. Gives the blocks and the tokens it had.
@@ -195,7 +204,10 @@ class PagedPool:
         if entry.num_computed is None:
             num_blocks, num_tokens = self._stop_decoding(entry, context)
         else:
-            num_blocks, num_tokens = self._prefilled(entry, entry.num_computed), entry.num_computed
+            num_blocks, num_tokens = (
+                self._prefilled(entry, entry.num_computed),
+                self._counted(entry, entry.num_computed),
+            )
             self.reads -= num_tokens
         num_cached = 0
         if self.cache is not None and entry.held is not None:
@@ -203,8 +215,7 @@ class PagedPool:
             num_cached = self._release_cached(entry, num_blocks, context if is_written else None)
         self.free += num_blocks - num_cached
         self.tokens -= num_tokens - num_cached * self.block_size
-        if self.cache is not None:
-            self.cache.settle()
+        self._settle()
         return num_blocks, num_tokens
 
     def _stop_decoding(self, entry: Entry, context: int) -> tuple[int, int]:
@@ -232,13 +243,19 @@ class PagedPool:
         self.cache.release(entry, num_full, num_other)
         return num_cached
 
+    def _settle(self) -> None:
+        if self.cache is not None:
+            self.cache.settle()
+
     def _blocks(self, entry: Entry, context: int, num_saved: int) -> int:
         return entry.width * -(-context // self.block_size) - num_saved
 
+    def _counted(self, entry: Entry, num_tokens: int) -> int:
+        """Tokens of an unfinished prefill that have a slot: of several branches those of the prompt alone."""
+        return num_tokens if entry.width == 1 else min(num_tokens, entry.prompt)
+
     def _prefilled(self, entry: Entry, num_tokens: int) -> int:
-        """Blocks of an unfinished prefill; of several branches what is not prompt is only counted when all is there."""
-        most = num_tokens if entry.width == 1 else min(num_tokens, entry.prompt)
-        return -(-most // self.block_size)
+        return -(-self._counted(entry, num_tokens) // self.block_size)
 
     def _num_saved(self, entry: Entry) -> int:
         """Blocks that sharing the prompt saves at admission; before the first token its tail is shared as well."""
@@ -259,7 +276,7 @@ class PagedPool:
         return forks[0][0] - entry.base if forks else -1
 
     def _await_fork(self, entry: Entry) -> None:
-        if entry.next_fork < len(entry.request.forks):
+        if entry.final and entry.next_fork < len(entry.request.forks):
             self.forks.add(self._fork_step(entry), entry)
 
     def _diverge(self, step: int) -> None:
@@ -290,6 +307,8 @@ class PagedPool:
         else:
             self.free += num_blocks
             self.tokens -= num_tokens
+            if self.cache is not None:
+                self.cache.keep(Node(None, num_blocks - (context % size > 0), 0))
         entry.num_saved += num_blocks
         entry.num_saved_tokens += num_tokens
         self.saved += num_blocks

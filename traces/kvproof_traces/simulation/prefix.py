@@ -24,7 +24,16 @@ class Node:
 class Held:
     """What an entry has to do with the cache."""
 
-    __slots__ = ("keys", "next_key", "nodes", "num_blocks", "num_keyed_blocks", "num_written_blocks", "remnant")
+    __slots__ = (
+        "keys",
+        "next_key",
+        "nodes",
+        "num_blocks",
+        "num_in_last",
+        "num_keyed_blocks",
+        "num_written_blocks",
+        "remnant",
+    )
 
     def __init__(self, keys: list[tuple[int, int]]) -> None:
         self.keys = keys
@@ -33,6 +42,8 @@ class Held:
         self.nodes: list[Node] = []
         self.num_blocks = 0
         """Of its own logical blocks, how many are in ``nodes``."""
+        self.num_in_last = 0
+        """Of these, in the last node."""
         self.next_key = 0
         """The first that it may have to publish."""
         self.num_written_blocks = 0
@@ -92,6 +103,7 @@ class PrefixCache:
         held.nodes, held.num_blocks, held.next_key = nodes, found, len(nodes)
         if nodes and nodes[-1].num_blocks < held.keys[len(nodes) - 1][1]:
             held.next_key -= 1  # evicted in part: to be completed
+            held.num_in_last = found - held.next_key * held.keys[0][1]
         if num_own and held.remnant is not None:
             self._forget_unowned(held.remnant)
         held.remnant = None
@@ -102,10 +114,11 @@ class PrefixCache:
         held.num_written_blocks = found + num_own
         return found + num_own
 
-    def commit(self, entry: Entry, num_written_blocks: int) -> None:
-        """Publish the hash ids whose blocks are all among the first ``num_written_blocks``."""
+    def commit(self, entry: Entry, num_written_blocks: int) -> bool:
+        """Publish the hash ids whose blocks are all among the first ``num_written_blocks``; whether there were any."""
         held = entry.held
         assert held is not None
+        before = held.num_blocks
         held.num_written_blocks = num_written_blocks
         while held.next_key < len(held.keys):
             key, num_blocks = held.keys[held.next_key]
@@ -116,28 +129,29 @@ class PrefixCache:
             if node is None:
                 node = self._nodes[key] = Node(key, 0, 1)
                 held.nodes.append(node)
+                held.num_in_last = 0
             # One that it found whole, as far as it was there, it completes; a duplicate stays its own.
-            num_own = held.num_blocks - held.next_key * held.keys[0][1]
-            if held.nodes and held.nodes[-1] is node and num_own == node.num_blocks:
-                held.num_blocks += num_blocks - num_own
+            if held.nodes and held.nodes[-1] is node and held.num_in_last == node.num_blocks:
+                held.num_blocks += num_blocks - held.num_in_last
                 node.num_blocks = num_blocks
             held.next_key += 1
+        return held.num_blocks > before
 
     def release(self, entry: Entry, num_full_blocks: int, num_other_blocks: int) -> None:
         """Disown, the last blocks first. ``num_full_blocks`` logical ones are complete and written; of other branches
         there are ``num_other_blocks`` beside, which nobody finds again."""
         held, pool = entry.held, self.pool
         assert held is not None
-        self._keep(Node(None, num_other_blocks, 0))
-        held.remnant = Node(None, num_full_blocks - held.num_keyed_blocks, 0)
-        self._keep(held.remnant)
+        self.keep(Node(None, num_other_blocks, 0))
+        held.remnant = Node(None, max(0, num_full_blocks - held.num_keyed_blocks), 0)
+        self.keep(held.remnant)
         for node in reversed(held.nodes):
             node.num_owners -= 1
             if not node.num_owners:
                 pool.free += node.num_blocks
                 pool.tokens -= node.num_blocks * self.block_size
                 pool.saved += node.num_blocks
-                self._keep(node)
+                self.keep(node)
         pool.saved -= held.num_blocks
         held.nodes, held.num_blocks = [], 0
 
@@ -153,7 +167,8 @@ class PrefixCache:
                 if node.key is not None:
                     del self._nodes[node.key]
 
-    def _keep(self, node: Node) -> None:
+    def keep(self, node: Node) -> None:
+        """Its blocks were given up just now, with their content; without a key nobody asks for it."""
         if node.num_blocks > 0:
             self._unowned[node] = None
             self._num_unowned_blocks += node.num_blocks

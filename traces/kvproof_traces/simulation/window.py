@@ -28,6 +28,8 @@ class Window:
         starts = self.size + self.block_size - entry.prompt - entry.base - 1
         if starts > step:
             self.starts.add(starts, entry)
+        elif entry.on_host and starts < step:
+            self._count(entry, 1)  # the host has no block that has left already
         else:
             self._joined.append(entry)
 
