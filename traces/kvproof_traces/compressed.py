@@ -6,6 +6,7 @@ import gzip
 import importlib
 import io
 import os
+import stat
 import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -30,9 +31,12 @@ def open_bytes(path: str | Path) -> IO[bytes]:
 
     Raises:
         MissingCodec: a Zstandard file, without zstandard. Truncated: later, while reading.
+        ValueError: a pipe or the like, of which looking at the start would lose it.
         OSError: no such file.
     """
     with open(path, "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise ValueError(f"{path}: is no regular file, and is read more than once; save it to one")
         magic = file.read(4)
     codec = _zstandard(path) if magic == ZSTD_MAGIC else None
     file = open(path, "rb")  # noqa: SIM115 - closed with what is returned

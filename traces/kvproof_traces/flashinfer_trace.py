@@ -63,7 +63,10 @@ def _context_lens(source: Source, number: int, raw: bytes) -> list[int]:
     size = int(page[1])
     if "kv_last_page_len" in inputs:
         last = _tensor(source, number, inputs, "kv_last_page_len")
-        return [(count - 1) * size + rest for count, rest in zip(pages, last, strict=False)]
+        if len(last) != len(pages):
+            what = f"has {len(last)} entries for {len(pages)} sequences"
+            raise TraceError(source.path, number, "inputs.kv_last_page_len", what, "get the files again")
+        return [(count - 1) * size + rest if count else 0 for count, rest in zip(pages, last, strict=True)]
     if size > 1:
         source.note("contexts are rounded up to whole pages: the workload does not say how full the last one is")
     return [count * size for count in pages]
@@ -90,5 +93,7 @@ def _tensor(source: Source, number: int, inputs: dict[str, Any], name: str) -> t
 
 
 def _beside(path: Path, name: str) -> Path | None:
-    """The data set's root is some folder above the workload."""
+    """The data set's root is some folder above the workload; nothing outside of those is looked at."""
+    if Path(name).is_absolute() or ".." in Path(name).parts:
+        return None
     return next((folder / name for folder in path.resolve().parents if (folder / name).is_file()), None)

@@ -100,6 +100,9 @@ class _Parts:
             what = f"{there}, but input_toks is {request.num_prompt_tokens}"
             cure = "mend the row: the simulator itself does not look"
             raise TraceError(self.path, number, "input_tok_ids", what, cure, reason="token ids differ")
+        if set(map(type, tokens)) != {int}:
+            what = "holds something that is no token id"
+            raise TraceError(self.path, number, "input_tok_ids", what, "give whole numbers", reason="bad number")
         if size is None:
             self.source.note("token ids are not looked at: a hash block size would show the prefixes that they share")
             return {}

@@ -61,7 +61,7 @@ class Request:
     @property
     def num_branches(self) -> int:
         """Most sequences that are live at once, which is what a scheduler has to leave room for."""
-        return len({*range(self.num_samples), *(child for _, _, child in self.forks)})
+        return self.num_samples + len({child for _, _, child in self.forks if child >= self.num_samples})
 
     @property
     def num_generated_tokens(self) -> int:
@@ -116,7 +116,7 @@ def _check_abort(request: Request) -> None:
 
 
 def _check_forks(request: Request) -> None:
-    known, last = set(range(request.num_samples)), 0
+    later, last = set[int](), 0
     for fork in request.forks:
         if type(fork) is not tuple or len(fork) != 3:
             cure = "give [output position, parent, child]"
@@ -127,8 +127,8 @@ def _check_forks(request: Request) -> None:
         if not last <= position < request.num_output_tokens:
             what = f"position {position} is out of order or past the output"
             raise FieldError("forks", what, "sort forks by output position", "bad branch")
-        if parent not in known or parent == child:
+        if parent == child or (parent >= request.num_samples and parent not in later):
             what = f"branch {parent} can't be the parent of {child}"
             raise FieldError("forks", what, "fork a branch that exists, into another", "bad branch")
-        known.add(child)
+        later.add(child)
         last = position

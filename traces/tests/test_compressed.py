@@ -24,6 +24,15 @@ def test_the_name_says_nothing_about_the_compression(tmp_path, kind):
 
 
 @pytest.mark.parametrize("kind", COMPRESS)
+@pytest.mark.parametrize("name", ["azure_mm.csv", "sharegpt.json", "bailian.jsonl"])
+def test_every_kind_of_file_may_be_compressed(tmp_path, kind, name):
+    path = tmp_path / "trace"
+    path.write_bytes(COMPRESS[kind]((SAMPLES / name).read_bytes()))
+    options = {"bytes_per_token": 4, "skip_bad": True}
+    assert load(path, **options).requests == load(SAMPLES / name, **options).requests
+
+
+@pytest.mark.parametrize("kind", COMPRESS)
 def test_frames_one_after_the_other_are_one_file(tmp_path, kind):
     path, half = tmp_path / "trace", TEXT.index(b"\n", len(TEXT) // 2) - 7
     path.write_bytes(COMPRESS[kind](TEXT[:half]) + COMPRESS[kind](TEXT[half:]))

@@ -53,6 +53,22 @@ def test_the_last_page_makes_lengths_exact(tmp_path):
     assert [r.num_prompt_tokens for r in load(path).requests] == [129, 64]
 
 
+def test_another_number_of_last_pages_is_refused(tmp_path):
+    path = workload(tmp_path, names=("kv_indptr", "kv_last_page_len"))
+    safetensors(tmp_path / "blob" / "w.safetensors", kv_indptr=[0, 3, 4], kv_last_page_len=[1])
+    with pytest.raises(TraceError, match="kv_last_page_len: has 1 entries for 2 sequences"):
+        load(path)
+
+
+def test_a_path_out_of_the_data_set_is_not_followed(tmp_path):
+    path = workload(tmp_path)
+    safetensors(tmp_path / "w.safetensors", kv_indptr=[0, 1])
+    for name in (str(tmp_path / "w.safetensors"), "blob/../w.safetensors"):
+        path.write_text(path.read_text().replace("blob/w.safetensors", name))
+        with pytest.raises(TraceError, match="which is not beside the file"):
+            load(path)
+
+
 def test_pages_of_one_token_need_no_rounding(tmp_path):
     path = workload(tmp_path, definition="mla_paged_decode_h16_ckv512_kpe64_ps1")
     safetensors(tmp_path / "blob" / "w.safetensors", kv_indptr=[0, 300, 301])

@@ -122,3 +122,7 @@ def test_a_request_built_by_hand_is_checked_as_well():
 def test_a_request_needs_room_for_all_its_branches():
     assert EVERYTHING.num_branches == 5
     assert Request("b", 0.0, 40, 9, num_samples=2, forks=((1, 0, 1),)).num_branches == 2
+
+
+def test_a_request_of_a_billion_samples_is_no_burden():
+    assert Request("b", 0.0, 40, 9, num_samples=10**9, forks=((1, 0, 10**9),)).num_branches == 10**9 + 1

@@ -116,6 +116,11 @@ def test_token_ids_give_prefixes_once_a_block_size_is_given(tmp_path):
             "input_tok_ids",
             "token ids differ",
         ),
+        (
+            {"input_toks": 2, "output_toks": 2, "arrival_time_ns": 9, "input_tok_ids": [1, [2]]},
+            "input_tok_ids",
+            "bad number",
+        ),
         ({"session_id": "t", "arrival_time_ns": 9, "sub_requests": []}, "sub_requests", "malformed"),
         ({"session_id": "t", "arrival_time_ns": 9, "sub_requests": [{"input_toks": 1}]}, "output_toks", "malformed"),
     ],

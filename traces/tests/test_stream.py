@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tracemalloc
 from itertools import islice
 
@@ -104,3 +105,11 @@ def test_an_option_that_does_not_exist_lists_those_that_do():
 def test_an_option_that_can_not_be_is_refused(option):
     with pytest.raises(ValueError, match=next(iter(option))):
         stream(SAMPLES / "azure.csv", **option)
+
+
+def test_a_pipe_is_refused_because_looking_at_it_would_lose_rows():
+    reading, writing = os.pipe()
+    os.write(writing, (SAMPLES / "azure.csv").read_bytes())
+    os.close(writing)
+    with os.fdopen(reading), pytest.raises(ValueError, match="is no regular file"):
+        stream(f"/dev/fd/{reading}")
