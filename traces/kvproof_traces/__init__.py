@@ -1,4 +1,4 @@
-"""Request workloads: formats, readers, a generator, and replay through an allocator. Standard library only."""
+"""Request workloads: formats, readers, a generator, and replay through an allocator. NumPy makes the token ids."""
 
 from kvproof_traces.compressed import MissingCodec
 from kvproof_traces.describe import Description, describe

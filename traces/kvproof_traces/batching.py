@@ -1,156 +1,250 @@
-"""A running batch on an allocator: admit a request, grow it by a token, take it off again. No policy."""
+"""A running batch on an allocator: admit a request, grow all by a token, take one off again. No policy.
+
+The work of a step is proportional to what changes in it. A sequence that only gets its next token is not looked at by
+itself, unless the allocator has no ``append_step``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from time import perf_counter
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any
 
-from kvproof_traces.request import Request
-from kvproof_traces.token_ids import TokenIds
+import numpy as np
 
-Seq = tuple[int, int]
-"""(index of the request, branch): the sequence id that the allocator sees."""
+from kvproof_traces.calls import Calls
+from kvproof_traces.entry import Entry, Seq
+from kvproof_traces.rows import BlockEnds, Rows
+from kvproof_traces.token_ids import TokenIds, Tokens, joined
 
-
-@dataclass(eq=False)
-class Entry:
-    """A request on its way. What it has generated outlives a preemption; its blocks don't."""
-
-    index: int
-    request: Request
-    prompt: list[int] = field(default_factory=list)
-    outputs: dict[Seq, list[int]] = field(default_factory=dict)
-    """Generated tokens of each branch."""
-    num_generated: int = 0
-    """Output tokens that every branch has."""
-    num_forks: int = 0
-    """Forks of the request that were made."""
-    was_admitted: bool = False
-
-    @property
-    def done(self) -> bool:
-        return self.num_generated >= self.request.num_generated_tokens
+Calendar = defaultdict[int, dict[Entry, None]]
+"""Number of steps made to the entries that are due then."""
 
 
 class Batch:
-    """Every call to the allocator goes through here, is timed, and leaves either all branches of an entry or none."""
+    """An admission leaves all branches of an entry or none."""
 
-    def __init__(self, allocator: Any) -> None:
-        self.allocator = allocator
+    def __init__(self, allocator: Any, max_num_seqs: int) -> None:
+        self.calls = Calls(allocator)
         self.ids = TokenIds()
-        self.seconds = 0.0
-        self.num_prompt_tokens = 0
-        self.num_cached_tokens = 0
-        self.num_generated_tokens = 0
-        self.num_recomputed_tokens = 0
-        self.num_block_copies = 0
-        self.num_frees = 0
-        self.changed: set[Seq] = set()
-        """Sequences whose table may differ by more than one token's; the reader of tables empties it."""
-        self.can_fork = hasattr(allocator, "fork")
-        self.can_commit = hasattr(allocator, "commit")
+        self.entries: dict[int, Entry] = {}
+        """What runs, by index of the request, in order of admission."""
+        self.rows, self.block_ends = Rows(max_num_seqs), BlockEnds(allocator.block_size)
+        self.num_steps = 0
+        self.num_live = 0
+        """Sequences, those that generate nothing included."""
+        self.num_prompt_tokens = self.num_cached_tokens = 0
+        self.num_generated_tokens = self.num_recomputed_tokens = 0
+        self._alone: Calendar = defaultdict(dict)
+        """Entries that can't be grown together with others, because they fork first or have a branch ahead."""
+        self._ends: Calendar = defaultdict(dict)
+        self._in_order: list[tuple[Seq, int]] | None = None
 
     def admit(self, entry: Entry) -> bool:
         """Allocate the prompt, and after a preemption what was generated; False when it does not fit now."""
-        entry.prompt = entry.prompt or self.ids.prompt(entry.request)
-        branches = entry.outputs or {(entry.index, branch): [] for branch in range(entry.request.num_samples)}
+        prompt = entry.begin(self.ids)
         held: list[Seq] = []
         try:
-            num_cached = self._allocate_branches(entry.prompt, branches, held)
+            num_cached = self._allocate_branches(entry, prompt, held)
         except MemoryError:
-            self._free(held)
+            self.calls.free(held)
             return False
         if entry.was_admitted:
-            self.num_recomputed_tokens += len(entry.prompt) + sum(map(len, branches.values()))
+            self.num_recomputed_tokens += len(prompt) + sum(map(entry.num_held, entry.outputs))
         else:
-            self.num_prompt_tokens += len(entry.prompt)
+            self.num_prompt_tokens += len(prompt)
             self.num_cached_tokens += num_cached
-        entry.outputs, entry.was_admitted = branches, True
+        entry.was_admitted = True
+        self._enter(entry)
         return True
 
-    def advance(self, entry: Entry) -> bool:
-        """Make the forks that are due, then append one token to every branch; False when blocks ran out.
+    def grow(self, make_room: Callable[[], None]) -> None:
+        """Make the forks that are due, then append a token to every branch of every entry. ``make_room`` is called
+        when blocks run out, and releases the entry that was admitted last; growing goes on where it stopped."""
+        alone = self._alone.pop(self.num_steps, {})
+        if self.calls.batched:
+            if alone or not self._grow_at_once(make_room):
+                self._grow_in_turn(make_room, alone)
+        elif alone or not self._grow_row_by_row():
+            self._grow_in_turn(make_room, None)
+        self.num_steps += 1
+        self.num_generated_tokens += len(self.rows.seqs)
 
-        After False the same call goes on where it stopped, once room was made, also after a preemption: a branch that
-        has its token of this step already gets no other.
-        """
-        if entry.done:
-            return True
-        try:
-            self._fork_due(entry)
-            for seq, outputs in entry.outputs.items():
-                if len(outputs) == entry.num_generated:
-                    token = self.ids.fresh(1)
-                    self._append(seq, [token])
-                    outputs.append(token)
-        except MemoryError:
-            return False
-        entry.num_generated += 1
-        self.num_generated_tokens += len(entry.outputs)
-        return True
+    def commit(self) -> None:
+        """Tell the allocator that all tokens handed out are written, where it wants to know. One by one this is done
+        for sequences that filled a block: before that there is nothing that could be published."""
+        calls = self.calls
+        if "commit_step" in calls.can:
+            seqs = self.rows.seqs if self.num_live == len(self.rows.seqs) else list(self.live())
+            calls.timed(calls.allocator.commit_step, seqs)
+        elif "commit" in calls.can:
+            full = self.block_ends.at(self.num_steps)
+            for seq in [*calls.changed, *(seq for seq in full if seq not in calls.changed)]:
+                calls.timed(calls.allocator.commit, seq)
 
-    def commit(self, entry: Entry) -> None:
-        """Tell the allocator that all tokens handed out are written, where it wants to know."""
-        if self.can_commit:
-            for seq in entry.outputs:
-                self._timed(self.allocator.commit, seq)
+    def ended(self) -> list[Entry]:
+        """What has all its tokens since the last step, in order of admission."""
+        return list(self._ends.pop(self.num_steps, ()))
 
-    def release(self, entry: Entry) -> None:
-        """Free all branches; what they generated stays, for a preempted request to come back with."""
-        self._free(entry.outputs)
+    def release(self, entry: Entry, comes_back: bool = False) -> None:
+        """Free all branches. What they generated stays, for a preempted request to come back with."""
+        if comes_back:
+            entry.num_generated = entry.start + self.num_steps + entry.idle
+        del self.entries[entry.index]
+        _strike(self._ends, entry.num_total - entry.start, entry)
+        if entry.next_fork is not None:
+            _strike(self._alone, entry.next_fork - entry.start, entry)
+        self.num_live -= len(entry.outputs)
+        for seq in entry.outputs:
+            self._take_off(seq)
+        self.calls.free(entry.outputs, comes_back)
 
-    def _allocate_branches(self, prompt: list[int], branches: dict[Seq, list[int]], held: list[Seq]) -> int:
+    @property
+    def last(self) -> Entry:
+        """The entry admitted last."""
+        return self.entries[next(reversed(self.entries))]
+
+    def live(self) -> Iterator[Seq]:
+        for entry in self.entries.values():
+            yield from entry.outputs
+
+    def context_len(self, seq: Seq) -> int:
+        """Tokens of a live sequence after a step."""
+        entry = self.entries[seq[0]]
+        return entry.request.num_prompt_tokens + entry.start + self.num_steps
+
+    def _allocate_branches(self, entry: Entry, prompt: Tokens, held: list[Seq]) -> int:
         """Lone branches come back as one prompt, which a prefix cache may find. Of several the prompt is shared anew,
         and what they generated is appended to each: sharing of generated tokens is not rebuilt."""
-        first, *others = branches
-        whole = list(prompt) if others else prompt + branches[first]  # a copy: allocators may keep and extend it
-        num_cached = self._timed(self.allocator.allocate, first, whole)
+        outputs = {seq: output.tokens(entry.num_held(seq)) for seq, output in entry.outputs.items()}
+        first, *others = outputs
+        whole = prompt if others or not len(outputs[first]) else joined([prompt, outputs[first]])
+        num_cached = self.calls.allocate(first, whole, entry.max_tokens)
         held.append(first)
-        self.changed.add(first)
         for seq in others:
-            self._branch_off(first, seq, prompt)
+            self.calls.branch_off(first, seq, prompt, entry.max_tokens)
             held.append(seq)
-        for seq, outputs in branches.items():
-            if others and outputs:
-                self._append(seq, list(outputs))
-        return int(num_cached)
+        for seq, tokens in outputs.items():
+            if others and len(tokens):
+                self.calls.append(seq, tokens.tolist())
+        return num_cached
 
-    def _fork_due(self, entry: Entry) -> None:
-        forks = entry.request.forks
-        while entry.num_forks < len(forks) and forks[entry.num_forks][0] == entry.num_generated:
-            _, parent_branch, child_branch = forks[entry.num_forks]
+    def _enter(self, entry: Entry) -> None:
+        entry.start = entry.num_generated - self.num_steps - entry.idle
+        self.entries[entry.index] = entry
+        self.num_live += len(entry.outputs)
+        self._ends[entry.num_total - entry.start][entry] = None
+        if not entry.idle:
+            self._put_on(entry)
+            self._await_fork(entry)
+        if entry.ahead:
+            self._alone[self.num_steps][entry] = None
+
+    def _put_on(self, entry: Entry) -> None:
+        for seq, output in entry.outputs.items():
+            self.rows.put(seq, output.origin + entry.start)
+            self.block_ends.put(seq, entry.request.num_prompt_tokens + entry.start)
+        self._in_order = None
+
+    def _take_off(self, seq: Seq) -> None:
+        self.rows.remove(seq)
+        self.block_ends.remove(seq)
+        self._in_order = None
+
+    def _await_fork(self, entry: Entry) -> None:
+        if entry.next_fork is not None:
+            self._alone[entry.next_fork - entry.start][entry] = None
+
+    def _grow_at_once(self, make_room: Callable[[], None]) -> bool:
+        """False when the entry to give way next has several branches: some of them may get their token first."""
+        while self.rows.seqs:
+            try:
+                self.calls.append_step(self.rows.seqs, self.rows.tokens(self.num_steps))
+                return True
+            except MemoryError:
+                if len(self.last.outputs) > 1:
+                    return False
+                make_room()
+        return True
+
+    def _grow_row_by_row(self) -> bool:
+        """False when blocks ran out; then ``ahead`` of the entries says who has its token already."""
+        if self._in_order is None:
+            self._in_order = [(seq, self.rows.origin(seq)) for seq in self.live() if seq in self.rows]
+        num_grown = self.calls.append_each(self._in_order, self.num_steps)
+        if num_grown == len(self._in_order):
+            return True
+        for seq, _ in islice(self._in_order, num_grown):
+            self.entries[seq[0]].ahead.add(seq)
+        return False
+
+    def _grow_in_turn(self, make_room: Callable[[], None], alone: dict[Entry, None] | None) -> None:
+        """In order of admission; ``alone``: those that can't be grown together with their neighbours, None: all."""
+        order, turn = list(self.entries.values()), 0
+        while turn < len(order):
+            end = turn if alone is None else _end_of_crowd(order, turn, alone)
+            grown = self._grow_alone(order[turn]) if end == turn else self._grow_crowd(order[turn:end])
+            if grown:
+                turn = max(end, turn + 1)
+            else:
+                make_room()
+                order.pop()
+
+    def _grow_crowd(self, crowd: list[Entry]) -> bool:
+        seqs = [seq for entry in crowd for seq in entry.outputs if seq in self.rows]
+        tokens = np.array([self.rows.origin(seq) + self.num_steps for seq in seqs], np.int32)
+        try:
+            self.calls.append_step(seqs, tokens)
+        except MemoryError:
+            return False
+        return True
+
+    def _grow_alone(self, entry: Entry) -> bool:
+        """After False the same call goes on where it stopped, also after a preemption."""
+        if entry.idle:
+            return True
+        position = entry.start + self.num_steps
+        try:
+            if entry.next_fork == position:
+                self._fork(entry, position)
+            for seq, output in entry.outputs.items():
+                if seq not in entry.ahead:
+                    self.calls.append(seq, [output.origin + position])
+                    entry.ahead.add(seq)
+        except MemoryError:
+            return False
+        entry.ahead.clear()
+        self._await_fork(entry)
+        return True
+
+    def _fork(self, entry: Entry, position: int) -> None:
+        """All forks due at ``position``."""
+        prompt = entry.begin(self.ids)
+        while entry.next_fork == position:
+            _, parent_branch, child_branch = entry.request.forks[entry.num_forks]
             parent, child = (entry.index, parent_branch), (entry.index, child_branch)
             if child in entry.outputs:
-                self._free([child])
+                self.calls.free([child])
+                self._take_off(child)
                 del entry.outputs[child]
+                self.num_live -= 1
             history = entry.outputs[parent]
-            self._branch_off(parent, child, entry.prompt + history)
-            entry.outputs[child] = list(history)
+            self.calls.branch_off(parent, child, joined([prompt, history.tokens(position)]), entry.max_tokens)
+            entry.outputs[child] = history.copy()
+            self.num_live += 1
             entry.num_forks += 1
+        entry.draw(self.ids, position)
+        self._put_on(entry)
 
-    def _branch_off(self, parent: Seq, child: Seq, tokens: list[int]) -> None:
-        if self.can_fork:
-            self.num_block_copies += len(self._timed(self.allocator.fork, parent, child))
-        else:
-            self._timed(self.allocator.allocate, child, list(tokens))
-        self.changed.add(child)
 
-    def _free(self, seqs: Any) -> None:
-        for seq in seqs:
-            self._timed(self.allocator.free, seq)
-            self.num_frees += 1
+def _end_of_crowd(order: list[Entry], turn: int, alone: dict[Entry, None]) -> int:
+    """Where the entries end that can be grown together from ``turn`` on. The last of all is not among them when it has
+    several branches: blocks may run out when only some of them have their token."""
+    end = next((index for index in range(turn, len(order)) if order[index] in alone), len(order))
+    return end - 1 if end == len(order) and len(order[-1].outputs) > 1 else end
 
-    def _append(self, seq: Seq, tokens: list[int]) -> None:
-        copies = self._timed(self.allocator.append, seq, tokens)
-        if len(copies):
-            self.num_block_copies += len(copies)
-            self.changed.add(seq)
 
-    def _timed(self, call: Callable[..., Any], *arguments: Any) -> Any:
-        start = perf_counter()
-        try:
-            return call(*arguments)
-        finally:
-            self.seconds += perf_counter() - start
+def _strike(calendar: Calendar, day: int, entry: Entry) -> None:
+    if day in calendar:
+        calendar[day].pop(entry, None)

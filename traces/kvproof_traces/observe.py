@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
 from typing import Any
 
+from kvproof_traces.batching import Batch
 from kvproof_traces.pool_use import PoolUse
 from kvproof_traces.tables import BlockTables
 
@@ -15,8 +15,9 @@ LAST_PART = 2 / 3
 class Observer:
     """Sums over steps, and the block tables of the busiest step of the last third."""
 
-    def __init__(self, allocator: Any, num_requests: int) -> None:
+    def __init__(self, allocator: Any, batch: Batch, num_requests: int) -> None:
         self.allocator = allocator
+        self.batch = batch
         self.num_requests = num_requests
         self.num_steps = 0
         self.peak_running = 0
@@ -25,26 +26,35 @@ class Observer:
         self.sum_utilisation = 0.0
         self.tables: BlockTables | None = None
         self._best = (False, 0)
-        self._use = PoolUse(allocator.block_size, allocator.block_table)
+        self._use = PoolUse(allocator.block_size, allocator.block_table, allocator.num_free_blocks)
 
-    def step(self, context_lens: Mapping[Any, int], changed: Set[Any], num_ended: int) -> None:
-        """After a step's appends and before any sequence gives its blocks back.
-
-        ``context_lens``: of each live sequence. ``changed``: those whose table may differ by more than one token's.
-        """
-        block_size, num_running = self.allocator.block_size, len(context_lens)
-        num_slots, num_owned = self._use.count(context_lens, changed)
+    def step(self, num_ended: int) -> None:
+        """After a step's appends and before any sequence gives its blocks back."""
+        num_running, (num_slots, num_owned) = self.batch.num_live, self._count()
         self.num_steps += 1
         self.peak_running = max(self.peak_running, num_running)
         self.sum_running += num_running
-        self.sum_waste += 1 - num_slots / (num_owned * block_size)
+        self.sum_waste += 1 - num_slots / (num_owned * self.allocator.block_size)
         self.sum_utilisation += num_owned / self.allocator.num_blocks
         rank = (num_ended >= LAST_PART * self.num_requests, num_running)
         if rank > self._best:
             self._best = rank
-            rows = tuple(tuple(map(int, self.allocator.block_table(seq))) for seq in context_lens)
-            self.tables = BlockTables(block_size, self.allocator.pool_blocks, rows, tuple(context_lens.values()))
+            self.tables = self._tables()
 
     def mean(self, total: float) -> float:
         """``total`` over the steps seen."""
         return total / self.num_steps if self.num_steps else 0.0
+
+    def _count(self) -> tuple[int, int]:
+        calls = self.batch.calls
+        changed = {seq: self.batch.context_len(seq) for seq in calls.changed}
+        counted = self._use.count(changed, calls.gone, calls.any_changed)
+        calls.changed.clear()
+        calls.gone.clear()
+        calls.any_changed = False
+        return counted
+
+    def _tables(self) -> BlockTables:
+        allocator, seqs = self.allocator, list(self.batch.live())
+        rows = tuple(tuple(map(int, allocator.block_table(seq))) for seq in seqs)
+        return BlockTables(allocator.block_size, allocator.pool_blocks, rows, tuple(map(self.batch.context_len, seqs)))

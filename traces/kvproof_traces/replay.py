@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from kvproof_traces.batching import Batch, Entry
+from kvproof_traces.batching import Batch
+from kvproof_traces.entry import Entry
 from kvproof_traces.observe import Observer
 from kvproof_traces.request import Request
 from kvproof_traces.tables import BlockTables
@@ -118,100 +119,86 @@ class _Engine:
     ) -> None:
         self.allocator = allocator
         self.max_num_seqs, self.num_spare, self.step_ms = max_num_seqs, num_spare, step_ms
-        self.batch, self.observer = Batch(allocator), Observer(allocator, len(requests))
-        self.coming: deque[Entry] = deque()
+        self.batch = Batch(allocator, max_num_seqs)
+        self.observer = Observer(allocator, self.batch, len(requests))
         self.waiting: deque[Entry] = deque()
-        self.running: list[Entry] = []  # in order of admission
+        self.num_reserved_seqs = 0
+        """Sequences that run, and those that will when every fork of what runs is made."""
         self.num_finished = self.num_aborted = self.num_rejected = self.num_preemptions = 0
         self.now_ms = 0.0
         self.misfit: tuple[Entry, int] | None = None
-        for index, request in enumerate(requests):
-            if self._fits_alone(request):
-                self.coming.append(Entry(index, request))
-            else:
-                self.num_rejected += 1
+        entries = [Entry(index, request) for index, request in enumerate(requests)]
+        self.coming = deque(filter(self._fits_alone, entries))
+        self.num_rejected += len(entries) - len(self.coming)
 
     def step(self) -> bool:
         """One iteration; False when no work is left."""
         self._arrive()
         self._admit()
-        self._append()
-        for entry in self.running:
-            self.batch.commit(entry)
-        if self.running:
-            self._observe()
+        self.batch.grow(self._give_way)
+        if self.batch.entries:
+            self.batch.commit()
+            self.observer.step(self.num_finished + self.num_aborted + self.num_rejected)
             self._end()
         self.now_ms += self.step_ms or 0.0
-        return bool(self.running or self.waiting or self.coming)
+        return bool(self.batch.entries or self.waiting or self.coming)
 
-    def _fits_alone(self, request: Request) -> bool:
+    def _fits_alone(self, entry: Entry) -> bool:
         """Asked of the empty pool, where ``can_allocate`` is exact. What branches need together shows as they run."""
-        num_tokens = request.num_prompt_tokens + request.num_generated_tokens
-        return request.num_branches <= self.max_num_seqs and self.allocator.can_allocate(num_tokens)
+        num_tokens = entry.request.num_prompt_tokens + entry.num_total
+        return entry.num_branches <= self.max_num_seqs and self.allocator.can_allocate(num_tokens)
 
     def _arrive(self) -> None:
-        if self.coming and not self.waiting and not self.running:
+        if self.coming and not self.waiting and not self.batch.entries:
             self.now_ms = max(self.now_ms, self.coming[0].request.arrival_ms)  # idle until then
         while self.coming and (self.step_ms is None or self.coming[0].request.arrival_ms <= self.now_ms):
             self.waiting.append(self.coming.popleft())
 
     def _admit(self) -> None:
-        num_running = sum(entry.request.num_branches for entry in self.running)
         while self.waiting:
             entry = self.waiting[0]
-            num_running += entry.request.num_branches
-            if num_running > self.max_num_seqs or not self._has_room(entry):
+            if self.num_reserved_seqs + entry.num_branches > self.max_num_seqs or not self._has_room(entry):
                 return
             if self.batch.admit(entry):
-                self.running.append(self.waiting.popleft())
-            elif self.running:
-                self.misfit = (entry, self.batch.num_frees)
+                self.waiting.popleft()
+                self.num_reserved_seqs += entry.num_branches
+            elif self.batch.entries:
+                self.misfit = (entry, self.batch.calls.num_frees)
                 return
             else:
                 self.num_rejected += 1
-                num_running -= self.waiting.popleft().request.num_branches
+                self.waiting.popleft()
 
     def _has_room(self, entry: Entry) -> bool:
         """Whether trying is worth it: not below the watermark, and not when nothing was freed since it last failed."""
-        if not self.running:
+        if not self.batch.entries:
             return True
-        if self.misfit == (entry, self.batch.num_frees):  # entries are compared by identity
+        if self.misfit == (entry, self.batch.calls.num_frees):  # entries are compared by identity
             return False
         num_tokens = entry.request.num_prompt_tokens + entry.num_generated
         num_needed = num_blocks_for(num_tokens, self.allocator.block_size)
         return not self.num_spare or self.allocator.num_free_blocks() - num_needed >= self.num_spare
 
-    def _append(self) -> None:
-        position = 0
-        while position < len(self.running):
-            entry = self.running[position]
-            if self.batch.advance(entry):
-                position += 1
-                continue
-            victim = self.running.pop()
-            self.batch.release(victim)
-            if self.running:
-                self.num_preemptions += 1
-                self.waiting.appendleft(victim)
-            else:  # it had the pool for itself
-                self.num_rejected += 1
-
-    def _observe(self) -> None:
-        context_lens = {
-            seq: len(entry.prompt) + len(outputs) for entry in self.running for seq, outputs in entry.outputs.items()
-        }
-        num_ended = self.num_finished + self.num_aborted + self.num_rejected
-        self.observer.step(context_lens, self.batch.changed, num_ended)
-        self.batch.changed.clear()
+    def _give_way(self) -> None:
+        victim = self.batch.last
+        alone = len(self.batch.entries) == 1
+        self._release(victim, comes_back=not alone)
+        if alone:  # it had the pool for itself
+            self.num_rejected += 1
+        else:
+            self.num_preemptions += 1
+            self.waiting.appendleft(victim)
 
     def _end(self) -> None:
-        for entry in self.running:
-            if entry.done:
-                self.batch.release(entry)
-                aborted = entry.request.abort_after is not None
-                self.num_aborted += aborted
-                self.num_finished += not aborted
-        self.running = [entry for entry in self.running if not entry.done]
+        for entry in self.batch.ended():
+            self._release(entry)
+            aborted = entry.request.abort_after is not None
+            self.num_aborted += aborted
+            self.num_finished += not aborted
+
+    def _release(self, entry: Entry, comes_back: bool = False) -> None:
+        self.batch.release(entry, comes_back)
+        self.num_reserved_seqs -= entry.num_branches
 
     def result(self, num_leaked_blocks: int) -> Replay:
         batch, seen = self.batch, self.observer
@@ -229,8 +216,8 @@ class _Engine:
             num_prompt_tokens=batch.num_prompt_tokens,
             num_generated_tokens=batch.num_generated_tokens,
             num_recomputed_tokens=batch.num_recomputed_tokens,
-            num_block_copies=batch.num_block_copies,
+            num_block_copies=batch.calls.num_block_copies,
             num_leaked_blocks=num_leaked_blocks,
-            allocator_seconds=batch.seconds,
+            allocator_seconds=batch.calls.seconds,
             churned=seen.tables,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -92,12 +93,41 @@ class Paged:
         return taken
 
 
+class Stepped(Paged):
+    """Takes a whole decode batch in one call: all rows or none."""
+
+    def append_step(self, seqs, tokens):
+        before = self.__dict__.copy() | {
+            "free_blocks": list(self.free_blocks),
+            "owners": self.owners.copy(),
+            "tables": {seq: list(table) for seq, table in self.tables.items()},
+            "tokens": {seq: list(tokens) for seq, tokens in self.tokens.items()},
+            "log": list(self.log),
+        }
+        try:
+            copies = [self.append(seq, [token]) for seq, token in zip(seqs, tokens.tolist(), strict=True)]
+        except MemoryError:
+            self.__dict__.update(before)
+            raise
+        self.log[len(before["log"]) :] = [("append_step", tuple(seqs), tuple(tokens.tolist()))]
+        return SimpleNamespace(copies=[pair for row in copies for pair in row])
+
+
+class Leaky(Paged):
+    """Every third sequence leaves a block behind."""
+
+    def free(self, seq):
+        if seq[0] % 3 == 0:
+            self.tables[seq].pop()
+        super().free(seq)
+
+
 class Contiguous(Paged):
     """Reserves ``max_len`` tokens of consecutive blocks for every sequence."""
 
     fork = property()  # absent: AttributeError, so that hasattr says no
 
-    def __init__(self, num_blocks: int, block_size: int, max_len: int) -> None:
+    def __init__(self, num_blocks: int, block_size: int, max_len: int = 240) -> None:
         super().__init__(num_blocks, block_size)
         self.max_len, self.run = max_len, max_len // block_size
         self.places = [list(range(start, start + self.run)) for start in range(0, num_blocks - self.run + 1, self.run)]
@@ -148,6 +178,16 @@ class PrefixCaching(Paged):
 @pytest.fixture
 def paged():
     return Paged
+
+
+@pytest.fixture
+def stepped():
+    return Stepped
+
+
+@pytest.fixture
+def leaky():
+    return Leaky
 
 
 @pytest.fixture

@@ -306,7 +306,7 @@ def test_an_allocator_that_loses_blocks_is_told(paged):
 
 def test_only_time_inside_the_allocator_is_counted(paged, monkeypatch):
     clock = iter(range(1000))
-    monkeypatch.setattr("kvproof_traces.batching.perf_counter", lambda: next(clock))
+    monkeypatch.setattr("kvproof_traces.calls.perf_counter", lambda: next(clock))
     # allocate, three appends, free: each reads the clock before and after.
     assert replay(prompts(5, num_output_tokens=3), paged(8, 4)).allocator_seconds == 5
 
