@@ -64,6 +64,17 @@ def test_a_failed_first_call_does_not_start_the_clock(tmp_path):
     assert [r.arrival_ms for r in load(path, skip_bad=True).requests] == [0.0, 500.0]
 
 
+def test_both_times_are_named_where_time_goes_back(tmp_path):
+    with pytest.raises(TraceError, match="Timestamp: 2500 ms comes after 3500 ms; sort the file by time"):
+        load(write(tmp_path / "trace", *ROWS, "2.5,GPT-4,7,1,8,API log"))
+
+
+def test_an_empty_file_lacks_its_header(tmp_path):
+    (tmp_path / "trace").write_bytes(b"")
+    with pytest.raises(TraceError, match=":1: Timestamp: is not a column of the header"):
+        load(tmp_path / "trace", format="burstgpt")
+
+
 def test_a_missing_column_is_named(tmp_path):
     path = write(tmp_path / "trace", header=HEADERS[0].replace("Total tokens,", ""))
     with pytest.raises(TraceError, match=":1: Total tokens: is not a column of the header"):

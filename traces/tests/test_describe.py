@@ -98,6 +98,11 @@ def test_nothing_can_not_be_described():
         describe([])
 
 
+def test_a_cache_without_room_is_refused():
+    with pytest.raises(ValueError, match="capacities: 0 is below 1 token"):
+        describe(requests_of((0, 1, 1)), capacities=[3, 0])
+
+
 def test_requests_out_of_order_are_refused():
     with pytest.raises(ValueError, match="sort by arrival_ms"):
         describe(requests_of((5, 1, 1), (4, 1, 1)))

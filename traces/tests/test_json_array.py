@@ -47,6 +47,13 @@ def test_a_byte_that_is_no_utf8_is_refused(tmp_path):
         list(array_elements(tmp_path / "list"))
 
 
+def test_a_compressed_list_that_was_cut_off_is_refused(tmp_path):
+    packed = gzip.compress(json.dumps(VALUES).encode())
+    (tmp_path / "list").write_bytes(packed[:-20])
+    with pytest.raises(TraceError, match="the gzip stream ends too early"):
+        list(array_elements(tmp_path / "list"))
+
+
 def test_one_line_of_many_elements_needs_the_memory_of_a_few(tmp_path):
     path = tmp_path / "list"
     with gzip.open(path, "wt") as file:

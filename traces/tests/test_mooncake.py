@@ -94,6 +94,13 @@ def test_what_is_no_object_of_its_own_on_a_line_is_refused(tmp_path, row, field)
     assert (error.line, error.field) == (2, field)
 
 
+def test_both_predecessors_are_named(tmp_path):
+    error = refusal(write(tmp_path / "trace.jsonl", GOOD, {**GOOD, "hash_ids": [1, 0]}))
+    assert error.what == "id 1 at position 0 follows nothing here and id 0 before"
+    error = refusal(write(tmp_path / "trace.jsonl", GOOD, {**GOOD, "hash_ids": [2, 0]}))
+    assert error.what == "id 0 at position 1 follows id 2 here and nothing before"
+
+
 @pytest.mark.parametrize(
     "ids",
     [

@@ -101,7 +101,19 @@ def test_an_option_that_does_not_exist_lists_those_that_do():
         stream(SAMPLES / "azure.csv", hash_blocksize=16)
 
 
-@pytest.mark.parametrize("option", [{"hash_block_size": 0}, {"output_tokens": 1.5}, {"bytes_per_token": float("nan")}])
+@pytest.mark.parametrize("option", [{"hash_block_size": 1}, {"output_tokens": 1}, {"bytes_per_token": 0.25}])
+def test_the_smallest_options_are_taken(option):
+    assert len(list(stream(SAMPLES / "azure.csv", **option))) == 3
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"hash_block_size": 0},
+        {"output_tokens": 1.5},
+        *({"bytes_per_token": value} for value in (0, -1.0, float("nan"), float("inf"))),
+    ],
+)
 def test_an_option_that_can_not_be_is_refused(option):
     with pytest.raises(ValueError, match=next(iter(option))):
         stream(SAMPLES / "azure.csv", **option)
