@@ -282,14 +282,15 @@ class Twin:
     def grow(self):
         while sum(map(self.num_wanted, self.running)) > self.blocks.num_free():
             self.preempt()
-        for group in self.running:
-            if group.computed is None and group.final:
-                for _, parent, child in group.forks_due:
-                    self.fork(group, parent, child)
-                for table in group.tables.values():
-                    self.append(table, group.context)
-                group.generated += 1
-                self.got["num_generated_tokens"] += len(group.branches)
+        growing = [group for group in self.running if group.computed is None and group.final]
+        for group in growing:
+            for _, parent, child in group.forks_due:
+                self.fork(group, parent, child)
+        for group in growing:
+            for table in group.tables.values():
+                self.append(table, group.context)
+            group.generated += 1
+            self.got["num_generated_tokens"] += len(group.branches)
 
     def fork(self, group, parent, child):
         for block in reversed(group.tables.get(child, [])):
@@ -389,6 +390,12 @@ class Twin:
         num_blocks = num_distinct(host)
         if self.scheduler.preemption == "swap" and decodes and not is_new and num_blocks <= self.free_host:
             group.host = host
+            # What it alone could find is of no use in the pool any more.
+            for block in [
+                block for block in self.blocks.unowned if self.blocks.key_of[block][:2] == ("own", group.index)
+            ]:
+                if len(self.blocks.key_of[block]) == 3:
+                    self.blocks.forget(block)
             self.free_host -= num_blocks
             self.got["num_swapped_blocks"] += num_blocks
 

@@ -100,6 +100,9 @@ class ContiguousPool:
         self.promised -= entry.width * (entry.prompt + entry.final)
         return 0, num_tokens
 
+    def swap_out(self, entry: Entry, num_blocks: int) -> None:
+        """Never asked for: nothing that runs gives way."""
+
     def _reservation(self, entry: Entry) -> int:
         """Slots a sequence asks for. Nobody knows beforehand that a client will go away."""
         num_output_tokens = entry.request.num_output_tokens

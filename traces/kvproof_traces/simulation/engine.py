@@ -194,7 +194,7 @@ class Engine:
         self.waiting.queue.appendleft(victim)
         swaps = self.scheduler.preemption == "swap" and decodes and not is_new
         if swaps and num_blocks <= self.num_free_host_blocks:
-            victim.on_host = num_blocks
+            self.pool.swap_out(victim, num_blocks)
             self.num_free_host_blocks -= num_blocks
             self._count_swap(victim, victim.num_lost)
 

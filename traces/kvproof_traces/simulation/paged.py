@@ -218,6 +218,12 @@ class PagedPool:
         self._settle()
         return num_blocks, num_tokens
 
+    def swap_out(self, entry: Entry, num_blocks: int) -> None:
+        """``num_blocks``, released just now, are on the host."""
+        entry.on_host = num_blocks
+        if self.cache is not None:
+            self.cache.forget_remnant(entry)
+
     def _stop_decoding(self, entry: Entry, context: int) -> tuple[int, int]:
         num_gone = self.window.release(entry, context) if self.window is not None else 0
         if entry.final:
@@ -307,7 +313,7 @@ class PagedPool:
         else:
             self.free += num_blocks
             self.tokens -= num_tokens
-            if self.cache is not None:
+            if self.cache is not None and entry.base + step > entry.num_generated:  # else nothing is written yet
                 self.cache.keep(Node(None, num_blocks - (context % size > 0), 0))
         entry.num_saved += num_blocks
         entry.num_saved_tokens += num_tokens

@@ -95,7 +95,7 @@ class PrefixCache:
         assert held is not None
         for node in nodes:
             if not node.num_owners:
-                self._forget_unowned(node)
+                self._forget_unowned(node, node.num_blocks)
                 pool.free -= node.num_blocks
                 pool.tokens += node.num_blocks * self.block_size
                 pool.saved -= node.num_blocks
@@ -105,7 +105,7 @@ class PrefixCache:
             held.next_key -= 1  # evicted in part: to be completed
             held.num_in_last = found - held.next_key * held.keys[0][1]
         if num_own and held.remnant is not None:
-            self._forget_unowned(held.remnant)
+            self._forget_unowned(held.remnant, num_own)
         held.remnant = None
         pool.free -= num_own
         pool.tokens += num_own * self.block_size
@@ -155,6 +155,12 @@ class PrefixCache:
         pool.saved -= held.num_blocks
         held.nodes, held.num_blocks = [], 0
 
+    def forget_remnant(self, entry: Entry) -> None:
+        """The host has what it alone could find."""
+        held = entry.held
+        if held is not None and held.remnant is not None and held.remnant.num_blocks:
+            self._forget_unowned(held.remnant, held.remnant.num_blocks)
+
     def settle(self) -> None:
         """Evict what was handed out."""
         while self._num_unowned_blocks > self.pool.free:
@@ -173,9 +179,13 @@ class PrefixCache:
             self._unowned[node] = None
             self._num_unowned_blocks += node.num_blocks
 
-    def _forget_unowned(self, node: Node) -> None:
-        del self._unowned[node]
-        self._num_unowned_blocks -= node.num_blocks
+    def _forget_unowned(self, node: Node, num_blocks: int) -> None:
+        """These are owned again; of a remnant the rest stays, which nobody will ask for."""
+        self._num_unowned_blocks -= num_blocks
+        if node.key is None:
+            node.num_blocks -= num_blocks
+        if node.key is not None or not node.num_blocks:
+            del self._unowned[node]
 
 
 def _keys(entry: Entry, block_size: int) -> Iterator[tuple[int, int]]:
