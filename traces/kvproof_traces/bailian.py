@@ -23,7 +23,7 @@ HASH_BLOCK_SIZE = 16
 
 def open_bailian(source: Source) -> Reader:
     """A file of any of the four services."""
-    path, prefixes, chats = source.path, PrefixIds(), set[int]()
+    path, prefixes, chats = source.path, PrefixIds(), set[str]()
     source.note("hash ids are renumbered, each to stand for its block and all before it")
 
     def parse(number: int, raw: bytes) -> Request:
@@ -40,18 +40,16 @@ def open_bailian(source: Source) -> Reader:
             "hash_block_size": HASH_BLOCK_SIZE,
         }
         build_request(path, number, NAMES, values)  # a row that is refused leaves no ids behind
-        request = build_request(path, number, NAMES, values | {"hash_ids": prefixes.of(values["hash_ids"])})
-        chats.add(row["chat_id"])
-        return request
+        return build_request(path, number, NAMES, values | {"hash_ids": prefixes.of(values["hash_ids"])})
 
-    return Reader(raw_lines(path), parse)
+    return Reader(raw_lines(path), parse, accept=lambda request: chats.add(request.request_id))
 
 
-def _check_chat(source: Source, number: int, row: dict[str, Any], chats: set[int]) -> None:
+def _check_chat(source: Source, number: int, row: dict[str, Any], chats: set[str]) -> None:
     for field in ("chat_id", "parent_chat_id", "turn"):
         if type(row.get(field, 0)) is not int:
             what = f"{row[field]!r} is not a whole number"
             raise TraceError(source.path, number, field, what, "give an integer", reason="bad number")
-    if row["chat_id"] in chats:
+    if f"chat{row['chat_id']}" in chats:
         what = f"{row['chat_id']} was given before"
         raise TraceError(source.path, number, "chat_id", what, "give each request its own", reason="id given twice")

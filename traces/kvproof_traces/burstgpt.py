@@ -33,10 +33,7 @@ def open_burstgpt(source: Source) -> Reader:
     def parse(number: int, raw: bytes) -> Request:
         stamp, *cells = table.cells(number, raw)
         arrival_ms = clock(number, table.seconds_as_ms(number, "Timestamp", stamp))
-        prompt, output, total = map(table.count, [number] * 3, COLUMNS[1:], cells)
-        if prompt + output != total:
-            what = f"{total} is not {prompt} + {output}"
-            raise TraceError(path, number, "Total tokens", what, "a column may be shifted", reason="wrong total")
+        prompt, output = table.lengths_and_total(number, COLUMNS[1:], cells)
         if output == 0:
             what = "is 0: the call failed"
             raise TraceError(path, number, "Response tokens", what, "skip or remove the row", reason="failed call")

@@ -9,7 +9,7 @@ import os
 import stat
 import zlib
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -57,16 +57,10 @@ def writing(path: str | Path) -> Iterator[IO[bytes]]:
         MissingCodec: ``.zst`` without zstandard.
     """
     final = Path(path)
-    codec = _zstandard(path) if final.suffix == ".zst" else None
     partial = final.with_name(f".{final.name}.{os.getpid()}.partial")
     try:
-        with open(partial, "wb") as file, ExitStack() as stack:
-            packed: Any = file
-            if final.suffix == ".gz":
-                packed = stack.enter_context(gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0))
-            elif codec is not None:
-                packed = stack.enter_context(codec.ZstdCompressor().stream_writer(file, closefd=False))
-            yield packed
+        with _packing(partial, final.suffix) as file:
+            yield file
         partial.replace(final)
     except OSError as error:
         if error.filename == str(partial):
@@ -76,11 +70,25 @@ def writing(path: str | Path) -> Iterator[IO[bytes]]:
         partial.unlink(missing_ok=True)
 
 
+@contextmanager
+def _packing(path: Path, suffix: str) -> Iterator[Any]:
+    codec = _zstandard(path) if suffix == ".zst" else None
+    with open(path, "wb") as file:
+        if suffix == ".gz":
+            with gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) as packed:
+                yield packed
+        elif codec is not None:
+            with codec.ZstdCompressor().stream_writer(file, closefd=False) as packed:
+                yield packed
+        else:
+            yield file
+
+
 def _zstandard(path: str | Path) -> Any:
     try:
         return importlib.import_module("zstandard")
     except ImportError:
-        raise MissingCodec(f"{path} is compressed with Zstandard; pip install 'kvproof[zstd]' to read it") from None
+        raise MissingCodec(f"{path} needs the library for Zstandard: pip install 'kvproof[zstd]'") from None
 
 
 def _gzip_chunks(file: IO[bytes]) -> Iterator[bytes]:

@@ -69,15 +69,8 @@ def describe(requests: Iterable[Request], capacities: Sequence[int] = CAPACITIES
         num_aborted += request.abort_after is not None
     if not prompts:
         raise ValueError("requests: none, so that there is nothing to describe")
-    return Description(
-        num_requests=prompts.total(),
-        prompt=lengths(prompts),
-        output=lengths(outputs),
-        arrivals=arrivals.result(),
-        sharing=sharing.result(),
-        num_branching=num_branching,
-        num_aborted=num_aborted,
-    )
+    figures = lengths(prompts), lengths(outputs), arrivals.result(), sharing.result()
+    return Description(prompts.total(), *figures, num_branching, num_aborted)
 
 
 def lengths(counts: Counter[int]) -> Lengths:

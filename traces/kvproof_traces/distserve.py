@@ -21,13 +21,7 @@ def open_distserve(source: Source) -> Reader:
 
     def parse(number: int, row: tuple[int, Any]) -> Request:
         index, item = row
-        if type(item) is not dict:
-            what = f"is a JSON {type(item).__name__}"
-            raise TraceError(path, number, f"[{index}]", what, "give an object for each request")
-        for field in REQUIRED:
-            if field not in item:
-                cure = f"a request needs {', '.join(REQUIRED)}"
-                raise TraceError(path, number, f"[{index}].{field}", "is missing", cure)
+        _check_item(source, number, index, item)
         if left_out := sorted(set(item) - set(REQUIRED)):
             source.note(f"left out, as results of a run: {', '.join(left_out)}")
         name = f"[{index}].start_time"
@@ -44,3 +38,13 @@ def open_distserve(source: Source) -> Reader:
         return request
 
     return Reader(rows, parse, "start_time")
+
+
+def _check_item(source: Source, number: int, index: int, item: Any) -> None:
+    if type(item) is not dict:
+        what = f"is a JSON {type(item).__name__}"
+        raise TraceError(source.path, number, f"[{index}]", what, "give an object for each request")
+    for field in REQUIRED:
+        if field not in item:
+            cure = f"a request needs {', '.join(REQUIRED)}"
+            raise TraceError(source.path, number, f"[{index}].{field}", "is missing", cure)

@@ -18,8 +18,8 @@ NS_PER_MS = 1e-6
 SINGLE = ("input_toks", "output_toks", "arrival_time_ns", "input_tok_ids", "output_tok_ids")
 SESSION = ("session_id", "arrival_time_ns", "sub_requests")
 SUB = ("input_toks", "output_toks", "tool_duration_ns", "input_tok_ids", "output_tok_ids")
-Part = tuple[str, dict[str, Any], float]
-"""(request id, the request's own object, ms that its session has taken at least)"""
+Part = tuple[str, dict[str, Any], float, float]
+"""(request id, the request's own object, ms at which its session starts, and at which it can arrive itself)"""
 
 _NAMES = {"num_prompt_tokens": "input_toks", "num_output_tokens": "output_toks", "arrival_ms": "arrival_time_ns"}
 
@@ -27,7 +27,7 @@ _NAMES = {"num_prompt_tokens": "input_toks", "num_output_tokens": "output_toks",
 def open_llmservingsim(source: Source) -> Reader:
     """Every request of a session counts as a row."""
     parts = _Parts(source)
-    return Reader(parts.rows(), parts.parse, "arrival_time_ns", parts.horizon)
+    return Reader(parts.rows(), parts.parse, "arrival_time_ns", horizon=parts.horizon)
 
 
 class _Parts:
@@ -67,7 +67,7 @@ class _Parts:
             check_fields(
                 self.path, number, sub, required=("input_toks", "output_toks"), known=SUB if is_session else SINGLE
             )
-            parts.append((name, sub, now))
+            parts.append((name, sub, start, now))
             now += as_ms(self.path, number, "tool_duration_ns", sub.get("tool_duration_ns", 0), 1 / NS_PER_MS, "ns")
         self.order.check(number, start)
         return parts
@@ -75,7 +75,7 @@ class _Parts:
     def parse(self, number: int, part: Part | TraceError) -> Request:
         if isinstance(part, TraceError):
             raise part
-        name, row, arrival_ms = part
+        name, row, start, arrival_ms = part
         if "." in name:
             self.source.note(
                 "requests of a session arrive as early as they can, the tool's time after the one before: how long "
@@ -88,7 +88,9 @@ class _Parts:
             "num_output_tokens": row["output_toks"],
         }
         request = build_request(self.path, number, _NAMES, values)
-        return build_request(self.path, number, _NAMES, values | self._ids(number, request, row))
+        request = build_request(self.path, number, _NAMES, values | self._ids(number, request, row))
+        self.order.accept(start)
+        return request
 
     def _ids(self, number: int, request: Request, row: dict[str, Any]) -> dict[str, Any]:
         """Prefix ids from token ids, where both the tokens and a block size are given."""

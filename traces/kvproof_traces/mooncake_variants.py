@@ -71,16 +71,12 @@ def open_aiperf(source: Source) -> Reader:
     def parse(number: int, raw: bytes) -> Request:
         row = parse_object(path, number, raw)
         check_fields(path, number, row, required=(), known=AIPERF_FIELDS)
-        if ("input_length" in row) == ("text_input" in row):
-            what = "and text_input are both given" if "text_input" in row else "and text_input are missing"
-            raise TraceError(path, number, "input_length", what, "give one of them")
-        if row.get("text_input") is not None:
-            row["input_length"] = lengths.of(number, "text_input", row["text_input"])
+        num_prompt_tokens = _prompt_length(number, row, lengths)
         arrival_ms = turns.arrival_ms(number, row)
         values: dict[str, Any] = {
             "request_id": f"r{number - 1}",
             "arrival_ms": arrival_ms,
-            "num_prompt_tokens": row["input_length"],
+            "num_prompt_tokens": num_prompt_tokens,
             "num_output_tokens": lengths.output(number, row, "output_length"),
             "hash_ids": as_tuple(row.get("hash_ids", ())),
             "hash_block_size": source.options.hash_block_size or HASH_BLOCK_SIZE,
@@ -90,6 +86,13 @@ def open_aiperf(source: Source) -> Reader:
         return request
 
     return Reader(raw_lines(path), parse, horizon=turns.horizon)
+
+
+def _prompt_length(number: int, row: dict[str, Any], lengths: TextLengths) -> Any:
+    if ("input_length" in row) == ("text_input" in row):
+        what = "and text_input are both given" if "text_input" in row else "and text_input are missing"
+        raise TraceError(lengths.source.path, number, "input_length", what, "give one of them")
+    return lengths.of(number, "text_input", row["text_input"]) if "text_input" in row else row["input_length"]
 
 
 class _Turns:
@@ -122,6 +125,7 @@ class _Turns:
         session = row.get("session_id")
         if "timestamp" in row:
             self.has_times = True
+            self.order.accept(arrival_ms)
         elif session in self.sessions:
             self.source.note(
                 "later turns of a session arrive as early as they can, their delay after the turn before: how long "

@@ -58,10 +58,9 @@ def open_native(source: Source) -> Reader:
         if request.request_id in seen:
             what = f"{request.request_id!r} was given before"
             raise TraceError(path, number, "id", what, "give each request its own", reason="id given twice")
-        seen.add(request.request_id)
         return request
 
-    return Reader(raw_lines(path), parse)
+    return Reader(raw_lines(path), parse, accept=lambda request: seen.add(request.request_id))
 
 
 def write_native(path: str | Path, requests: Iterable[Request]) -> int:

@@ -88,6 +88,8 @@ class Reader:
     parse: Callable[[int, Any], Request]
     """A TraceError from here is about one row, which may be skipped."""
     time_field: str = "timestamp"
+    accept: Callable[[Request], None] | None = None
+    """Told of each row that is kept, so that one that is not leaves nothing behind."""
     horizon: Callable[[], float] | None = None
     """For sessions whose later turns have no time of their own: ms before which no later row arrives. Such a reader
     checks the order of the times that the file does give; its requests come in order of arrival."""
@@ -115,11 +117,14 @@ class ArrivalOrder:
     def check(self, number: int, arrival_ms: float) -> None:
         """
         Raises:
-            TraceError: time goes backwards; the row counts as not seen.
+            TraceError: time goes backwards.
         """
         if arrival_ms < self.last:
             what = f"{arrival_ms:.10g} ms comes after {self.last:.10g} ms"
             raise TraceError(self.path, number, self.field, what, "sort the file by time", reason="time goes back")
+
+    def accept(self, arrival_ms: float) -> None:
+        """The row is kept."""
         self.last = arrival_ms
 
 

@@ -64,21 +64,25 @@ class Stream:
         return kept if horizon is None else _in_order_of_arrival(kept, horizon)
 
     def _kept(self, reader: Reader) -> Iterator[Request]:
-        parse, chain = reader.parse, PrefixChain(self.path)
+        parse, accept, chain = reader.parse, reader.accept, PrefixChain(self.path)
         order = ArrivalOrder(self.path, reader.time_field) if reader.horizon is None else None
         for number, row in reader.rows:
             try:
                 request = parse(number, row)
-                if request.hash_ids:
-                    chain.check(number, request)
                 if order is not None:
                     order.check(number, request.arrival_ms)
+                if request.hash_ids:
+                    chain.check(number, request)  # the last check: it remembers what it lets through
             except TraceError as error:
                 if not self.skip_bad or isinstance(error, MissingOption):
                     raise
                 self._dropped[error.reason] += 1
                 continue
             self.num_kept += 1
+            if order is not None:
+                order.accept(request.arrival_ms)
+            if accept is not None:
+                accept(request)
             yield request
 
 

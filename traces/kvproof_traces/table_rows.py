@@ -55,6 +55,18 @@ class Table:
             what, cure = "is empty", "remove the row or put the number back"
         raise TraceError(self.path, number, field, what, cure, reason="bad number")
 
+    def lengths_and_total(self, number: int, fields: Sequence[str], cells: Sequence[str]) -> tuple[int, int]:
+        """The lengths of prompt and output, of which the third cell is the sum.
+
+        Raises:
+            TraceError: no whole numbers, or another sum.
+        """
+        prompt, output, total = map(self.count, [number] * 3, fields, cells)
+        if prompt + output != total:
+            what = f"{total} is not {prompt} + {output}"
+            raise TraceError(self.path, number, fields[2], what, "a column may be shifted", reason="wrong total")
+        return prompt, output
+
     def seconds_as_ms(self, number: int, field: str, text: str) -> float:
         """Milliseconds of a plain decimal number of seconds.
 

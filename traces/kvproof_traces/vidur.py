@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from kvproof_traces.lines import TraceError
 from kvproof_traces.reading import Reader, Source, build_request
 from kvproof_traces.request import Request
 from kvproof_traces.table_rows import Table
@@ -50,11 +49,7 @@ def open_sarathi(source: Source) -> Reader:
     source.note("the file has no arrival times: every request arrives at 0")
 
     def parse(number: int, raw: bytes) -> Request:
-        cells = table.cells(number, raw)
-        prompt, output, total = map(table.count, [number] * 3, SARATHI, cells)
-        if prompt + output != total:
-            what = f"{total} is not {prompt} + {output}"
-            raise TraceError(path, number, "num_total_tokens", what, "a column may be shifted", reason="wrong total")
+        prompt, output = table.lengths_and_total(number, SARATHI, table.cells(number, raw))
         values = {
             "request_id": f"r{number - 2}",
             "arrival_ms": 0.0,

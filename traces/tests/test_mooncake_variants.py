@@ -76,6 +76,15 @@ def test_a_turn_is_put_where_it_arrives_between_rows_with_times(tmp_path):
     assert [(r.request_id, r.arrival_ms) for r in requests] == [("r0", 0), ("r2", 1000), ("r1", 5000), ("r3", 10_000)]
 
 
+def test_a_skipped_row_does_not_move_the_clock(tmp_path):
+    rows = [
+        {"timestamp": time, "input_length": 10, "output_length": output} for time, output in ((5, 1), (99, 0), (6, 1))
+    ]
+    trace = load(write(tmp_path / "trace", *rows), format="aiperf", skip_bad=True)
+    assert [r.arrival_ms for r in trace.requests] == [5.0, 6.0]
+    assert trace.dropped == {"no output": 1}
+
+
 def test_rows_with_times_and_no_sessions_are_not_held_back(tmp_path):
     rows = [{"timestamp": time, "input_length": 10, "output_length": 1, "delay": 0} for time in (0, 1, 2)]
     reading = stream(write(tmp_path / "trace", *rows))

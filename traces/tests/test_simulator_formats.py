@@ -94,6 +94,16 @@ def test_a_session_that_lasts_does_not_hold_up_the_order_of_arrival(tmp_path):
     ]
 
 
+def test_a_skipped_request_does_not_move_the_clock(tmp_path):
+    rows = [
+        {"input_toks": 1, "output_toks": output, "arrival_time_ns": ns}
+        for ns, output in ((5000, 1), (9000, 0), (6000, 1))
+    ]
+    trace = load(write_rows(tmp_path / "trace", *rows), skip_bad=True)
+    assert [r.arrival_ms for r in trace.requests] == [0.005, 0.006]
+    assert trace.dropped == {"no output": 1}
+
+
 def test_token_ids_give_prefixes_once_a_block_size_is_given(tmp_path):
     rows = [
         {"input_toks": 5, "output_toks": 2, "arrival_time_ns": 0, "input_tok_ids": [1, 2, 3, 4, 5]},

@@ -69,6 +69,15 @@ def test_a_skipped_row_leaves_nothing_behind_that_refuses_the_next(tmp_path):
     assert [request.request_id for request in trace.requests] == ["r0", "r3"]
 
 
+def test_no_trait_of_a_skipped_row_is_held_against_a_later_one(tmp_path):
+    row = {"timestamp": 5, "input_length": 40, "output_length": 9, "id": "a", "hash_ids": [0]}
+    bad = [{**row, "id": "b", "timestamp": 4, "hash_ids": [7]}, {**row, "id": "c", "input_length": 600}]
+    later = [{**row, "id": "b", "input_length": 600, "hash_ids": [0, 7]}, {**row, "id": "c"}]
+    trace = load(write(tmp_path / "trace", [row, *bad, *later]), format="native", skip_bad=True)
+    assert trace.dropped == {"time goes back": 1, "too few hash ids": 1}
+    assert [request.request_id for request in trace.requests] == ["a", "b", "c"]
+
+
 def test_when_every_row_is_bad_the_file_is_refused(tmp_path):
     with pytest.raises(TraceError, match="holds no request"):
         load(write(tmp_path / "trace", [{**ROW, "output_length": 0}]), format="mooncake", skip_bad=True)

@@ -106,30 +106,28 @@ def slice_command(
     kvproof trace slice trace.jsonl hour2.jsonl --seconds=3600:7200
     kvproof trace slice trace.jsonl few.jsonl --rows=:10000 --sample=500 --seed=7
     """
+    if sample is None and rows is None and seconds is None:
+        raise click.UsageError("give --rows, --seconds or --sample: which part?")
+    with told():
+        trace = opened(file, **options)
+        part = _part(watched(trace), rows, seconds, sample, seed)
+        _write(_first(part, f"{file} has no request there"), out, force, trace, from_zero=True)
+
+
+def _part(
+    requests: Iterable[Request], rows: str | None, seconds: str | None, sample: int | None, seed: int
+) -> Iterable[Request]:
     from kvproof_traces import slicing
 
     if rows is not None and seconds is not None:
         raise click.UsageError("--rows and --seconds both say which part; give one of them")
-    if rows is None and seconds is None and sample is None:
-        raise click.UsageError("give --rows, --seconds or --sample: which part?")
-    with told():
-        trace = opened(file, **options)
-        part: Iterable[Request] = _part(watched(trace), rows, seconds)
-        if sample is not None:
-            part = slicing.sample(part, sample, seed)
-        _write(_first(part, f"{file} has no request there"), out, force, trace, from_zero=True)
-
-
-def _part(requests: Iterable[Request], rows: str | None, seconds: str | None) -> Iterable[Request]:
-    from kvproof_traces import slicing
-
     if rows is not None:
         first, last = _range("--rows", rows, int)
-        return slicing.rows(requests, first or 0, last)
+        requests = slicing.rows(requests, first or 0, last)
     if seconds is not None:
         start, stop = _range("--seconds", seconds, float)
-        return slicing.between(requests, (start or 0.0) * 1000, None if stop is None else stop * 1000)
-    return requests
+        requests = slicing.between(requests, (start or 0.0) * 1000, None if stop is None else stop * 1000)
+    return requests if sample is None else slicing.sample(requests, sample, seed)
 
 
 @command.command()
