@@ -1,4 +1,8 @@
-"""Made-up traffic that is like published traffic: lengths, bursts and shared prefixes by ``PROFILES``, and a seed."""
+"""Made-up traffic that is like published traffic: lengths, bursts and shared prefixes by ``PROFILES``, and a seed.
+
+What the table gives comes out; what it doesn't is as simple as can be: prompts, outputs and arrivals are independent, and
+a prompt continues any recent one. Hit rates of small caches depend on which, and are not those of the real trace.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,7 @@ from kvproof_traces.distributions import geometric, rounded
 from kvproof_traces.profiles import PROFILES, Profile
 from kvproof_traces.request import Request
 
-NUM_RECENT = 512
+NUM_RECENT = 2048
 """Earlier prompts that one may continue."""
 
 

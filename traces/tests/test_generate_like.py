@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
+import random
 import statistics
 from collections import Counter
 from functools import cache
-from itertools import islice
 
 import pytest
 
 from kvproof_traces import PROFILES, describe, generate_like, load, write_native
 from kvproof_traces.distributions import LogNormal, Percentiles
-from kvproof_traces.generate_like import NUM_RECENT, arrivals
+from kvproof_traces.generate_like import NUM_RECENT, Prefixes, arrivals
 
 NUM_REQUESTS = 4000
 # Five standard errors: one false alarm in two million, and the seed is fixed besides.
@@ -120,9 +120,11 @@ def test_another_rate_moves_the_times_alone():
     assert slow[-1].arrival_ms / fast[-1].arrival_ms == pytest.approx(2, abs=NUM_ERRORS * 2 * math.sqrt(2 / 1000))
 
 
-def test_the_engine_keeps_no_more_than_recent_prompts():
-    requests = generate_like("agent", 10**9)
-    assert len(list(islice(requests, 3 * NUM_RECENT))) == 3 * NUM_RECENT
+def test_no_more_than_recent_prompts_are_remembered():
+    prefixes = Prefixes(PROFILES["rag"], random.Random(0))
+    for _ in range(NUM_RECENT + 10):
+        prefixes.of(40)
+    assert len(prefixes.recent) == NUM_RECENT
 
 
 def test_a_mean_that_the_percentiles_exclude_is_refused():
