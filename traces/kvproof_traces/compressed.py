@@ -78,7 +78,7 @@ def _packing(path: Path, suffix: str) -> Iterator[Any]:
             with gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) as packed:
                 yield packed
         elif codec is not None:
-            with codec.ZstdCompressor().stream_writer(file, closefd=False) as packed:
+            with codec.ZstdCompressor(write_checksum=True).stream_writer(file, closefd=False) as packed:
                 yield packed
         else:
             yield file

@@ -1,7 +1,7 @@
 """Made-up traffic that is like published traffic: lengths, bursts and shared prefixes by ``PROFILES``, and a seed.
 
-What the table gives comes out; what it doesn't is as simple as can be: prompts, outputs and arrivals are independent, and
-a prompt continues any recent one. Hit rates of small caches depend on which, and are not those of the real trace.
+What the table gives comes out; what it doesn't is as simple as can be: prompts, outputs and arrivals are independent,
+and a prompt continues any recent one. Hit rates of small caches depend on which, and are not those of the real trace.
 """
 
 from __future__ import annotations

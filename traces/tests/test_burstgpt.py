@@ -25,7 +25,7 @@ def test_version_1_counts_its_failed_calls():
 def test_version_3_is_read_by_the_names_of_its_columns():
     requests = load(SAMPLES / "burstgpt_v3.csv").requests
     assert [(r.num_prompt_tokens, r.num_output_tokens) for r in requests] == [(210, 44), (60, 8)]
-    assert [r.arrival_ms for r in requests] == [0.0, 1500.0]
+    assert [(r.request_id, r.arrival_ms) for r in requests] == [("r0", 0.0), ("r1", 1500.0)]
 
 
 def test_columns_in_any_order_mean_the_same(tmp_path):

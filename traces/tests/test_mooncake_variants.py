@@ -114,6 +114,18 @@ def test_a_bad_row_of_aiperf_names_its_field(tmp_path, row, field, reason):
     assert (caught.value.line, caught.value.field, caught.value.reason) == (2, field, reason)
 
 
+def test_a_prompt_is_given_once_as_a_length_or_a_text(tmp_path):
+    for row, said in (({}, "are missing"), ({"input_length": 4, "text_input": "x"}, "are both given")):
+        with pytest.raises(TraceError, match=f"input_length: and text_input {said}; give one of them"):
+            load(write(tmp_path / "trace", {"output_length": 1, **row}), format="aiperf", bytes_per_token=4)
+
+
+def test_a_turn_without_a_delay_follows_at_once(tmp_path):
+    row = {"session_id": "a", "input_length": 4, "output_length": 1}
+    trace = load(write(tmp_path / "trace", {**row, "timestamp": 7}, row, {**row, "delay": 0}))
+    assert [r.arrival_ms for r in trace.requests] == [7.0, 7.0, 7.0]
+
+
 def test_an_output_length_that_is_left_out_is_never_invented(tmp_path):
     path = write(tmp_path / "trace", {"input_length": 10, "hash_ids": [0]})
     with pytest.raises(MissingOption, match="--output-tokens"):

@@ -70,6 +70,26 @@ def test_a_bad_request_of_distserve_is_named(tmp_path, change, field, reason):
     assert (caught.value.field, caught.value.reason) == (field, reason)
 
 
+@pytest.mark.parametrize(
+    ("item", "said"),
+    [
+        ({"prompt_len": 3, "output_len": 4}, ":1: [1].start_time: is missing; a request needs prompt_len"),
+        ([3, 4, 5], ":1: [1]: is a JSON list; give an object for each request"),
+    ],
+)
+def test_what_is_no_request_of_distserve_is_refused(tmp_path, item, said):
+    path = write(tmp_path / "trace", json.dumps([{"prompt_len": 37, "output_len": 4, "start_time": 2}, item]))
+    with pytest.raises(TraceError) as caught:
+        load(path)
+    assert said in str(caught.value)
+
+
+def test_vidur_and_sarathi_name_requests_by_their_row(tmp_path):
+    text = "num_prefill_tokens,num_decode_tokens,num_total_tokens,pd_ratio\n37,4,41,9.25\n"
+    assert [r.request_id for r in load(write(tmp_path / "trace", text)).requests] == ["r0"]
+    assert [r.request_id for r in load(SAMPLES / "vidur.csv").requests] == ["r0", "r1"]
+
+
 def test_llmservingsim_mixes_requests_and_sessions_in_nanoseconds():
     trace = load(SAMPLES / "llmservingsim.jsonl")
     assert trace.format == "llmservingsim"
