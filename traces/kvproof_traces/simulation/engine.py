@@ -49,8 +49,8 @@ class Engine:
         self.may_admit = True
         """Whether something was freed since nobody fitted any more."""
 
-    def run(self, on_progress: Callable[[int], None] | None) -> Tally:
-        while self._begin():
+    def run(self, on_progress: Callable[[int], None] | None, *, saturated: bool = False) -> Tally:
+        while self._begin() and not (saturated and self.waiting.is_over):
             self._make_room()
             self._grow()
             self._end()

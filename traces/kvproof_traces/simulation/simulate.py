@@ -19,6 +19,7 @@ def simulate(
     *,
     key_of: Callable[[Request], Hashable] | None = None,
     on_progress: Callable[[int], None] | None = None,
+    saturated: bool = False,
 ) -> Simulation:
     """Serve ``requests``, which are taken one by one and not kept, with continuous batching.
 
@@ -33,6 +34,8 @@ def simulate(
             step; a ``Roofline`` or another function of (tokens computed, tokens of context, tokens swapped).
         key_of: what else than tokens must be equal for a prefix to be shared, such as an adapter; None: nothing.
         on_progress: called now and then with the number of requests that have ended.
+        saturated: stop when nobody waits any more, with what runs unfinished. A server that empties is not typical:
+            the longest requests stay to the end, in a pool that nobody else wants.
 
     Raises:
         ValueError: an argument out of range, requests out of order of arrival where time counts, a hash block size
@@ -46,7 +49,7 @@ def simulate(
     else:
         clock = step_time
     engine = Engine(requests, pool, scheduler or Scheduler(), clock, key_of or _no_key)
-    return engine.run(on_progress).result(pool, timed=clock is not None)
+    return engine.run(on_progress, saturated=saturated).result(pool, timed=clock is not None)
 
 
 def _no_key(request: Request) -> Hashable:

@@ -42,6 +42,11 @@ class Waiting:
             self._advance(self._next)
         return self.num_requests > before
 
+    @property
+    def is_over(self) -> bool:
+        """Nobody waits, and nobody will come."""
+        return self._next is None and not self.queue
+
     def next_arrival_ms(self) -> float | None:
         """When the next one comes that the queue has a place for; None where there is none."""
         return None if self._next is None or len(self.queue) >= self._lookahead else self._next.arrival_ms
