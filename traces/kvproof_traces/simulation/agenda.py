@@ -24,11 +24,12 @@ class Agenda:
             heappush(self._steps, step)
 
     def pop(self, step: int) -> list[Entry]:
-        """What is due at ``step``, in the order of adding; the next call must ask for a later one."""
+        """What is due at ``step``, in the order of adding; what was due before is forgotten."""
+        while self._steps and self._steps[0] < step:
+            del self._due[heappop(self._steps)]
         if not self._steps or self._steps[0] > step:
             return []
-        heappop(self._steps)
-        return self._due.pop(step)
+        return self._due.pop(heappop(self._steps))
 
     @property
     def next_step(self) -> int:

@@ -6,7 +6,7 @@ from kvproof_traces.simulation.agenda import NEVER
 from kvproof_traces.simulation.buddy import Buddy, order_of
 from kvproof_traces.simulation.entry import Entry
 from kvproof_traces.simulation.settings import Pool
-from kvproof_traces.simulation.statistics import Tally
+from kvproof_traces.simulation.tally import Tally
 
 
 class ContiguousPool:
@@ -78,6 +78,9 @@ class ContiguousPool:
         tally.tokens += self.tokens
         tally.held += self.reserved
         tally.promised += self.promised
+
+    def num_steps_with_room(self, step: int, until: int) -> int:
+        return until - step
 
     def glide(self, step: int, until: int, tally: Tally) -> int:
         num_steps = until - step

@@ -6,17 +6,18 @@ from collections.abc import Callable, Hashable, Iterable
 
 from kvproof_traces.request import Request
 from kvproof_traces.simulation.agenda import Agenda
+from kvproof_traces.simulation.clock import Clock
 from kvproof_traces.simulation.contiguous import ContiguousPool
 from kvproof_traces.simulation.entry import Entry
 from kvproof_traces.simulation.paged import PagedPool
 from kvproof_traces.simulation.settings import Pool, Scheduler
-from kvproof_traces.simulation.statistics import Tally
 from kvproof_traces.simulation.step_time import StepTime
+from kvproof_traces.simulation.tally import Tally
 from kvproof_traces.simulation.waiting import Waiting
 
 
 class Engine:
-    """One simulation. ``now_ms`` and the latencies mean nothing without a ``step_time``."""
+    """One simulation, to be run once."""
 
     def __init__(
         self,
@@ -26,7 +27,7 @@ class Engine:
         step_time: StepTime | None,
         key_of: Callable[[Request], Hashable],
     ) -> None:
-        self.scheduler, self.step_time = scheduler, step_time
+        self.scheduler = scheduler
         self.pool: PagedPool | ContiguousPool
         self.pool = PagedPool(pool, scheduler.watermark) if pool.is_paged else ContiguousPool(pool)
         self.tally = Tally()
@@ -36,7 +37,7 @@ class Engine:
         self.num_seqs = 0
         """Of those that run, with all branches there may be."""
         self.ends = Agenda()
-        self.step, self.now_ms = 0, self.waiting.first_ms
+        self.step, self.clock = 0, Clock(step_time, self.waiting.first_ms)
         self.new: list[Entry] = []
         """Whose prefill was completed in this step."""
         self.partial: Entry | None = None
@@ -52,13 +53,15 @@ class Engine:
     def run(self, on_progress: Callable[[int], None] | None, *, saturated: bool = False) -> Tally:
         while self._begin() and not (saturated and self.waiting.is_over):
             self._make_room()
-            self._grow()
-            self._end()
+            if self.running:
+                self._grow()
+                self._end()
+            self.new.clear()
+            self.step += 1
             self._glide()
             if on_progress is not None:
                 on_progress(self.tally.num_ended)
         self.tally.num_requests = self.waiting.num_requests
-        self.tally.simulated_ms = self.now_ms - self.waiting.first_ms
         self.tally.num_copies = self.pool.num_copies
         return self.tally
 
@@ -71,8 +74,8 @@ class Engine:
             self._continue_prefill(self.partial)
         while True:
             if not self.running and not self.waiting.queue:
-                self.now_ms = max(self.now_ms, self.waiting.next_arrival_ms() or 0.0)  # idle until then
-            if self.waiting.fill(self.now_ms) or self.may_admit:
+                self.clock.wait_for(self.waiting.next_arrival_ms())
+            if self.waiting.fill(self.clock.now_ms) or self.may_admit:
                 self.may_admit = False
                 self._admit()
             if self.running:
@@ -95,7 +98,7 @@ class Engine:
                 index = self._smallest()
             if self._try(queue[index]):
                 del queue[index]
-                self.waiting.fill(self.now_ms)
+                self.waiting.fill(self.clock.now_ms)
                 index = index if self.scheduler.admission == "skip" else 0
             elif self.scheduler.admission == "skip":
                 index += 1
@@ -204,55 +207,45 @@ class Engine:
         self.may_admit = True
 
     def _grow(self) -> None:
-        pool = self.pool
-        if not self.running:
-            return
-        num_decoding = pool.growing - sum(entry.width for entry in self.new if entry.final)
+        """The tokens of this step, in which as many run as there is room for."""
+        pool, tally = self.pool, self.tally
+        num_decoding, num_idle = pool.growing, 0
+        for entry in self.new:
+            num_decoding -= entry.width if entry.final else 0
+            num_idle += 0 if entry.final else entry.width
         pool.grow(self.step)
         self.may_admit |= pool.has_freed
-        num_live_seqs = pool.growing + sum(entry.width for entry in self.new if not entry.final)
         for entry in self.new:
             self.may_admit |= pool.commit(entry)
         if self.partial is not None:
             self.may_admit |= pool.commit(self.partial)
-            num_live_seqs += self.partial.width
-        pool.observe(self.tally)
-        self.tally.count(1, num_live_seqs, len(self.running))
-        self.tally.num_generated_tokens += pool.growing
-        if self.step_time is not None:
-            self.now_ms += self.step_time(self.num_prefilled + num_decoding, pool.reads, self.num_swapped)
-            for entry in self.new:
-                if entry.first_ms is None and entry.final:
-                    entry.first_ms = self.now_ms
-                    self.tally.ttft.add(self.now_ms - entry.arrival_ms)
+            num_idle += self.partial.width
+        pool.observe(tally)
+        tally.count(1, pool.growing, pool.growing + num_idle, len(self.running))
+        self.clock.step(self.num_prefilled + num_decoding, pool.reads, self.num_swapped)
 
     def _end(self) -> None:
+        self.clock.first_tokens(self.new)
         for entry in self.ends.pop(self.step):
             if entry.running and entry.num_computed is None and entry.last_step == self.step:
                 self.pool.release(entry, entry.prompt + entry.final, is_new=False)
                 del self.running[entry]
                 self._leave(entry)
-                self.tally.end(entry, self.now_ms)
-        self.new.clear()
-        self.step += 1
+                self.tally.end(entry)
+                self.clock.last_token(entry)
 
     def _glide(self) -> None:
         """Take the steps in which nothing but growth happens together."""
-        if self.partial is not None or not self.running or not self.pool.can_glide:
+        pool = self.pool
+        if not pool.can_glide or self.partial is not None or not self.running:
             return
         if self.may_admit and self.waiting.queue:
             return
-        until = min(self.ends.next_step, self.pool.next_event)
-        if self.step_time is None:
-            self._glide_to(until)
-            return
-        arrival_ms = self.waiting.next_arrival_ms()
-        while self.step < until and (arrival_ms is None or arrival_ms > self.now_ms) and self._glide_to(self.step + 1):
-            self.now_ms += self.step_time(self.pool.growing, self.pool.reads, 0)
-
-    def _glide_to(self, until: int) -> int:
-        num_steps = self.pool.glide(self.step, until, self.tally)
-        self.tally.count(num_steps, self.pool.growing, len(self.running))
-        self.tally.num_generated_tokens += num_steps * self.pool.growing
+        until = min(self.ends.next_step, pool.next_event)
+        if self.clock.step_time is not None:
+            most = pool.num_steps_with_room(self.step, until)
+            arrival_ms = self.waiting.next_arrival_ms()
+            until = self.step + self.clock.steps(most, pool.growing, pool.reads, arrival_ms)
+        num_steps = pool.glide(self.step, until, self.tally)
+        self.tally.count(num_steps, pool.growing, pool.growing, len(self.running))
         self.step += num_steps
-        return num_steps

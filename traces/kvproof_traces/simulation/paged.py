@@ -11,7 +11,7 @@ from kvproof_traces.simulation.entry import Entry
 from kvproof_traces.simulation.forks import Branches
 from kvproof_traces.simulation.prefix import Node, PrefixCache
 from kvproof_traces.simulation.settings import Pool
-from kvproof_traces.simulation.statistics import Tally
+from kvproof_traces.simulation.tally import Tally
 from kvproof_traces.simulation.window import Window
 
 
@@ -164,6 +164,14 @@ class PagedPool:
         """The first step that is more than growth."""
         starts = self.window.starts.next_step if self.window is not None else self.forks.next_step
         return min(starts, self.forks.next_step)
+
+    def num_steps_with_room(self, step: int, until: int) -> int:
+        """From ``step`` on, at most up to ``until``, before blocks run out."""
+        start, size, need, free = step, self.block_size, self.need, self.free
+        while step < until and (num_needed := need[step % size]) <= free:
+            free -= num_needed
+            step += 1
+        return step - start
 
     def glide(self, step: int, until: int, tally: Tally) -> int:
         """Steps from ``step`` on in which nothing happens but growth, at most up to ``until``; gives how many."""

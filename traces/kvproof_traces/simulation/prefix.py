@@ -84,7 +84,7 @@ class PrefixCache:
         return nodes, found, num_own
 
     def num_found_blocks(self, entry: Entry) -> int:
-        """Blocks that an admission need not take from the free ones."""
+        """Blocks that an admission need not take from the free ones; ``acquire`` may follow at once."""
         nodes, found, _ = self.find(entry)
         return found - sum(node.num_blocks for node in nodes if not node.num_owners)
 
@@ -120,11 +120,11 @@ class PrefixCache:
         assert held is not None
         before = held.num_blocks
         held.num_written_blocks = num_written_blocks
-        while held.next_key < len(held.keys):
+        last = len(held.keys)
+        if num_written_blocks < held.num_keyed_blocks:
+            last = num_written_blocks // held.keys[0][1]  # all ids before the last one fill as many blocks
+        while held.next_key < last:
             key, num_blocks = held.keys[held.next_key]
-            # All ids before the last one fill as many blocks as the first.
-            if min((held.next_key + 1) * held.keys[0][1], held.num_keyed_blocks) > num_written_blocks:
-                break
             node = self._nodes.get(key)
             if node is None:
                 node = self._nodes[key] = Node(key, 0, 1)
@@ -190,20 +190,21 @@ class PrefixCache:
 
 def _keys(entry: Entry, block_size: int) -> Iterator[tuple[int, int]]:
     """(chained key, blocks) of each hash id, or of each block where ids are smaller."""
-    request = entry.request
-    if not request.hash_ids:
+    request, ids = entry.request, entry.request.hash_ids
+    if not ids:
         return
-    per_id, per_block = request.hash_block_size // block_size, block_size // request.hash_block_size
-    if max(per_id, 1) * block_size != max(per_block, 1) * request.hash_block_size:
+    num_left, size = entry.prompt // block_size, request.hash_block_size
+    if size % block_size and block_size % size:
         raise ValueError(_no_multiple(request, block_size))
-    num_left, key = entry.prompt // block_size, hash((entry.key, request.hash_block_size))
-    for first in range(0, len(request.hash_ids), max(per_block, 1)):
-        num_blocks = min(num_left, max(per_id, 1))
-        if not num_blocks:
+    per_id, per_block = max(size // block_size, 1), max(block_size // size, 1)
+    values = ids if per_block == 1 else [ids[at : at + per_block] for at in range(0, len(ids), per_block)]
+    key = hash((entry.key, size))
+    for value in values:
+        if num_left <= 0:
             return
-        key = hash((key, request.hash_ids[first : first + max(per_block, 1)]))
-        num_left -= num_blocks
-        yield key, num_blocks
+        key = hash((key, value))
+        yield key, min(num_left, per_id)
+        num_left -= per_id
 
 
 def _no_multiple(request: Request, block_size: int) -> str:

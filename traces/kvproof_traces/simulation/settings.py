@@ -102,7 +102,7 @@ class Scheduler:
     """One of ``PREEMPTIONS``."""
     token_budget: int | None = None
     """Chunked prefill: tokens a step computes at most, one for each decoding sequence first. None: whole prompts."""
-    lookahead: int = 64
+    lookahead: int = 32
     """Waiting requests that are looked at by the admissions that choose."""
 
     def __post_init__(self) -> None:

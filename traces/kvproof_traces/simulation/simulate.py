@@ -49,7 +49,7 @@ def simulate(
     else:
         clock = step_time
     engine = Engine(requests, pool, scheduler or Scheduler(), clock, key_of or _no_key)
-    return engine.run(on_progress, saturated=saturated).result(pool, timed=clock is not None)
+    return engine.run(on_progress, saturated=saturated).result(pool, engine.clock)
 
 
 def _no_key(request: Request) -> Hashable:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 StepTime = Callable[[int, int, int], float]
 """(tokens computed in the step, tokens of context read, tokens swapped) -> milliseconds."""
@@ -59,11 +60,18 @@ class Roofline:
             if not getattr(self, name) > 0:
                 raise ValueError(f"Roofline.{name}: {getattr(self, name)} is not above 0")
 
-    def __call__(self, num_new_tokens: int, num_context_tokens: int, num_swapped_tokens: int) -> float:
-        num_bytes = self.weight_bytes + self.kv_bytes_per_token * num_context_tokens
-        seconds = max(
-            num_bytes / self.gpu.memory_bytes_per_second,
-            self.flops_per_token * num_new_tokens / self.gpu.flops_per_second,
+    @cached_property
+    def _ms(self) -> tuple[float, float, float, float]:
+        """Of the weights, of a token of context, of a token computed, and of a token swapped."""
+        memory_ms = 1000 / (self.gpu.memory_bytes_per_second * self.num_devices)
+        return (
+            self.weight_bytes * memory_ms,
+            self.kv_bytes_per_token * memory_ms,
+            1000 * self.flops_per_token / (self.gpu.flops_per_second * self.num_devices),
+            1000 * self.kv_bytes_per_token / (self.gpu.host_bytes_per_second * self.num_devices),
         )
-        seconds += self.kv_bytes_per_token * num_swapped_tokens / self.gpu.host_bytes_per_second
-        return 1000 * seconds / self.num_devices
+
+    def __call__(self, num_new_tokens: int, num_context_tokens: int, num_swapped_tokens: int) -> float:
+        weights_ms, context_ms, compute_ms, swap_ms = self._ms
+        memory_ms = weights_ms + context_ms * num_context_tokens
+        return max(memory_ms, compute_ms * num_new_tokens) + swap_ms * num_swapped_tokens

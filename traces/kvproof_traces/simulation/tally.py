@@ -1,42 +1,11 @@
-"""Running sums and histograms: what a simulation keeps of its steps and requests, whatever their number."""
+"""Running sums: what a simulation keeps of its steps and requests, whatever their number."""
 
 from __future__ import annotations
 
-import math
-
+from kvproof_traces.simulation.clock import Clock
 from kvproof_traces.simulation.entry import Entry
-from kvproof_traces.simulation.result import Percentiles, Simulation
+from kvproof_traces.simulation.result import Simulation
 from kvproof_traces.simulation.settings import Pool
-
-BIN_WIDTH = math.log(1.01)
-SMALLEST_MS = 1e-6
-
-
-class Latencies:
-    """A histogram with bins of 1 %, so that a percentile is known to half a percent."""
-
-    def __init__(self) -> None:
-        self.count, self.total = 0, 0.0
-        self._bins: dict[int, int] = {}
-
-    def add(self, ms: float) -> None:
-        self.count += 1
-        self.total += ms
-        index = math.floor(math.log(max(ms, SMALLEST_MS)) / BIN_WIDTH)
-        self._bins[index] = self._bins.get(index, 0) + 1
-
-    def percentiles(self) -> Percentiles | None:
-        if not self.count:
-            return None
-        return Percentiles(self.count, self.total / self.count, *map(self._percentile, (0.5, 0.9, 0.99)))
-
-    def _percentile(self, share: float) -> float:
-        rank = share * self.count
-        for index in sorted(self._bins):
-            rank -= self._bins[index]
-            if rank <= 0:
-                break
-        return math.exp((index + 0.5) * BIN_WIDTH)
 
 
 class Tally:
@@ -52,31 +21,29 @@ class Tally:
         self.num_requests = self.num_finished = self.num_aborted = self.num_rejected = 0
         self.num_prompt_tokens = self.num_cached_tokens = self.num_recomputed_tokens = 0
         self.num_generated_tokens = self.num_preemptions = self.num_swapped_blocks = self.num_copies = 0
-        self.simulated_ms = 0.0
-        self.ttft, self.tpot = Latencies(), Latencies()
 
     @property
     def num_ended(self) -> int:
         return self.num_finished + self.num_aborted + self.num_rejected
 
-    def count(self, num_steps: int, num_seqs: int, num_requests: int) -> None:
-        """Steps, in each of which so many ran."""
-        if not num_steps:
-            return
+    def count(self, num_steps: int, num_growing: int, num_seqs: int, num_requests: int) -> None:
+        """Steps, in each of which so many ran, and as many of them as grow got a token."""
         self.num_steps += num_steps
+        self.num_generated_tokens += num_steps * num_growing
         self.seqs += num_steps * num_seqs
         self.requests += num_steps * num_requests
-        self.peak_seqs = max(self.peak_seqs, num_seqs)
-        self.peak_requests = max(self.peak_requests, num_requests)
+        if num_seqs > self.peak_seqs and num_steps:
+            self.peak_seqs = num_seqs
+        if num_requests > self.peak_requests and num_steps:
+            self.peak_requests = num_requests
 
-    def end(self, entry: Entry, now_ms: float) -> None:
+    def end(self, entry: Entry) -> None:
         is_aborted = entry.request.abort_after is not None
         self.num_aborted += is_aborted
         self.num_finished += not is_aborted
-        if entry.first_ms is not None and entry.final > 1:
-            self.tpot.add((now_ms - entry.first_ms) / (entry.final - 1))
 
-    def result(self, pool: Pool, *, timed: bool) -> Simulation:
+    def result(self, pool: Pool, clock: Clock) -> Simulation:
+        timed = clock.step_time is not None
         slots, steps = max(1, self.num_steps) * pool.num_slots, max(1, self.num_steps)
         return Simulation(
             num_requests=self.num_requests,
@@ -101,7 +68,7 @@ class Tally:
             num_generated_tokens=self.num_generated_tokens,
             num_block_copies=self.num_copies,
             sharing_saving=self.saved / max(1, self.blocks + self.saved),
-            simulated_ms=self.simulated_ms if timed else None,
-            ttft_ms=self.ttft.percentiles() if timed else None,
-            tpot_ms=self.tpot.percentiles() if timed else None,
+            simulated_ms=clock.now_ms - clock.start_ms if timed else None,
+            ttft_ms=clock.ttft.percentiles() if timed else None,
+            tpot_ms=clock.tpot.percentiles() if timed else None,
         )
