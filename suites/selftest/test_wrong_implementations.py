@@ -19,6 +19,10 @@ RIGHT = (
     "selftest.wrong.right_kernel:RightKernel",
     "selftest.wrong.right_split_kernel:RightSplitKernel",
     "selftest.wrong.right_allocators:SmallWindow",
+    "selftest.wrong.right_allocators:SmallCompiledWindow",
+    "paged-fifo",
+    "paged-leaf",
+    "paged-all",
 )
 
 Broken = dict[str, dict[str, set[str]]]

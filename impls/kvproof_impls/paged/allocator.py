@@ -23,7 +23,7 @@ from kvproof_impls.paged.sequences import SHORT, TOO_NARROW
 from kvproof_impls.paged.tokens import as_tokens
 
 
-class BlockPool:
+class SingleCalls:
     """The contract's single calls; ``PagedAllocator`` adds the batched step and swapping.
 
     Args:
@@ -209,13 +209,14 @@ class BlockPool:
         return sum(array.nbytes for array in self._state[:6])
 
     def _admit(self, seq: Hashable, tokens: Any, fields: Any, root: int, finds: bool) -> int:
-        row = self._take_row()
-        num_hits = self._call(sequences.allocate, row, tokens, fields, root, self._spare(), finds)
+        """``finds`` what is cached, as a new sequence does; one that comes back from the host is under no watermark."""
+        row, num_spare = self._take_row(), self._spare() if finds else 0
+        num_hits = self._call(sequences.allocate, row, tokens, fields, root, num_spare, finds)
         if num_hits == SHORT:
             self._free_rows.append(row)
             raise MemoryError(
                 f"{seq!r} needs {-(-tokens.size // self.block_size)} blocks for {tokens.size} tokens, "
-                f"{self.num_free_blocks()} of {self.num_blocks} free, {self._spare()} to be left"
+                f"{self.num_free_blocks()} of {self.num_blocks} free, {num_spare} to be left"
             )
         self._rows[seq] = row
         return num_hits

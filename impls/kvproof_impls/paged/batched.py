@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kvproof_impls.contract import Copies
-from kvproof_impls.paged.allocator import BlockPool
+from kvproof_impls.paged.allocator import SingleCalls
 from kvproof_impls.paged.fields import NO_FIELDS
 from kvproof_impls.paged.layout import State, grown
 from kvproof_impls.paged.sequences import SHORT
@@ -38,12 +38,12 @@ class Swapped:
     publishes: int
 
 
-class PagedAllocator(BlockPool):
+class PagedAllocator(SingleCalls):
     """Blocks on demand, shared by reference count, copied when a shared one is about to be written.
 
     The blocks of a freed sequence age from its end, so that no block outlives its cached parent. ``num_host_blocks``,
     by default as many as the pool has, take what is swapped out; host blocks are not shared. Other arguments: see
-    ``BlockPool``.
+    ``SingleCalls``.
     """
 
     def __init__(self, num_blocks: int, block_size: int, *, num_host_blocks: int | None = None, **options: Any) -> None:
@@ -82,7 +82,7 @@ class PagedAllocator(BlockPool):
         return current.batch(ids.size, num_copies)
 
     def commit_step(self, seqs: Sequence[Hashable]) -> None:
-        """``commit`` of each of ``seqs``, in one call. Raises KeyError when one is unknown, and commits none then."""
+        """``commit`` of each of ``seqs``, or, with a KeyError, of none: when one is unknown or comes twice."""
         if seqs != self._batch:
             self._rebatch(seqs)
         commit_at((self._buffers or self._make_buffers())[0].places, len(seqs))
@@ -156,7 +156,7 @@ class PagedAllocator(BlockPool):
         num_seqs, before = len(seqs), self._batch
         changed = [*differing(seqs, before), *range(len(before), num_seqs)]
         found = [self._rows[seqs[index]] for index in changed]
-        buffers, self._batch = self._buffers or self._make_buffers(), []
+        buffers, self._batch = self._buffers or self._make_buffers(), [GONE]
         if num_seqs > len(self._batch_rows):
             raise KeyError(told_twice(seqs))
         self._batch_rows[changed] = found
@@ -172,7 +172,7 @@ class PagedAllocator(BlockPool):
 
     def _reshape(self, state: State) -> None:
         super()._reshape(state)
-        self._batch, self._buffers = [], []
+        self._batch, self._buffers = [GONE], []
         self._batch_rows = np.zeros(len(state.sequences), np.int32)
 
     def _make_buffers(self) -> list[StepBuffers]:

@@ -22,7 +22,7 @@ LRU, FIFO, LEAF, ALL = range(4)
 EVICTION = {"lru": LRU, "fifo": FIFO, "leaf": LEAF, "all": ALL}
 """Which of the blocks that nobody owns go first.
 
-lru   those without content, last freed first; then cached ones, least recently used first, a child before its parent
+lru   those without content, last freed first; then cached ones, least recently used first, children before parents
 fifo  in the order in which they were freed, with content or without (nano-vllm)
 leaf  those without content; then the least recently used end of a chain, with all of its chain that no other prefix
       shares (SGLang)

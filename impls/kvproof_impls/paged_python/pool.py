@@ -11,6 +11,8 @@ from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
+EVICTION = ("lru", "fifo", "leaf", "all")
+
 
 class SequenceState:
     """A live sequence, or one that is swapped out."""
@@ -31,34 +33,38 @@ class SequenceState:
 class BlockPool:
     """Blocks ``range(num_blocks)``, and behind them ``num_reserved`` that are never handed out.
 
-    Free blocks without content go first, last freed first; then cached ones, least recently used first.
+    ``eviction`` says which of the blocks that nobody owns go first:
+
+    lru   those without content, last freed first; then cached ones, least recently used first, children before parents
+    fifo  in the order in which they were freed, with content or without
+    leaf  those without content; then the end of a chain that was used least recently, with all of its chain that no
+          other prefix shares
+    all   those without content; when there are none left, everything cached is forgotten
 
     Raises:
-        ValueError: ``num_blocks`` or ``block_size`` below 1.
+        ValueError: ``num_blocks`` or ``block_size`` below 1, or an unknown ``eviction``.
     """
 
-    def __init__(self, num_blocks: int, block_size: int, num_reserved: int = 0) -> None:
+    def __init__(self, num_blocks: int, block_size: int, num_reserved: int = 0, eviction: str = "lru") -> None:
         if num_blocks < 1 or block_size < 1:
             raise ValueError(f"num_blocks ({num_blocks}) and block_size ({block_size}) must be at least 1")
+        if eviction not in EVICTION:
+            raise ValueError(f"eviction: {eviction!r} is unknown; known are {', '.join(EVICTION)}")
+        self.eviction = eviction
         self.num_blocks = num_blocks
         self.pool_blocks = num_blocks + num_reserved
         self.block_size = block_size
         self._references = [0] * self.pool_blocks
         self._blank = list(range(num_blocks - 1, -1, -1))  # free, nothing worth keeping
         self._evictable: OrderedDict[int, None] = OrderedDict()  # free, still findable; oldest first
-        self._cached: dict[Hashable, int] = {}  # name -> block
-        self._labels: dict[int, tuple[Hashable, int]] = {}  # block -> its name, its node
+        self._cached: dict[Any, int] = {}  # name -> block
+        self._labels: dict[int, tuple[Any, int]] = {}  # block -> its name, its node
         self._last_node = 0
+        self.num_evicted_blocks = 0
 
     def num_free_blocks(self) -> int:
         """Blocks that could be handed out now, cached ones included."""
         return len(self._blank) + len(self._evictable)
-
-    def can_allocate(self, num_tokens: int) -> bool:
-        """Whether a new sequence of ``num_tokens`` fits when nothing of it is cached. Raises ValueError below 0."""
-        if num_tokens < 0:
-            raise ValueError(f"can't allocate {num_tokens} tokens")
-        return self._blocks_for(num_tokens) <= self.num_free_blocks()
 
     def _blocks_for(self, num_tokens: int) -> int:
         return -(-num_tokens // self.block_size)
@@ -68,19 +74,53 @@ class BlockPool:
             raise MemoryError(f"{num_needed} blocks needed, {self.num_free_blocks()} of {self.num_blocks} free")
 
     def _take(self) -> int:
-        if self._blank:
-            block = self._blank.pop()
-        else:
-            block, _ = self._evictable.popitem(last=False)
-            self._unpublish(block)
+        if not self._blank:
+            self._evict()
+        block = self._blank.pop()
         self._references[block] = 1
         return block
+
+    def _evict(self) -> None:
+        """Forget what at least one block holds, and make it blank."""
+        if self.eviction == "all":
+            for block in list(self._evictable):
+                self._make_blank(block)
+        elif self.eviction == "leaf":
+            self._evict_leaf()
+        else:
+            self._make_blank(next(iter(self._evictable)))
+
+    def _evict_leaf(self) -> None:
+        ends = (block for block in self._evictable if not self._has_children(block))
+        end = next(ends, None)
+        if end is None:  # every chain goes on in a live sequence
+            self._make_blank(next(iter(self._evictable)))
+        while end is not None and end in self._evictable and not self._has_children(end):
+            parent = self._parent(end)
+            self._make_blank(end)
+            end = parent
+
+    def _make_blank(self, block: int) -> None:
+        del self._evictable[block]
+        self.num_evicted_blocks += block in self._labels
+        self._unpublish(block)
+        self._blank.append(block)
+
+    def _has_children(self, block: int) -> bool:
+        return block in self._labels and any(parent == self._labels[block][1] for parent, _ in self._cached)
+
+    def _parent(self, block: int) -> int | None:
+        """The block below which ``block`` bears its name, while that is findable."""
+        if block not in self._labels:
+            return None
+        wanted = self._labels[block][0][0]
+        return next((other for other, (_, node) in self._labels.items() if node == wanted), None)
 
     def _release(self, blocks: list[int]) -> None:
         for block in reversed(blocks):
             self._references[block] -= 1
             if self._references[block] == 0:
-                if block in self._labels:
+                if block in self._labels or self.eviction == "fifo":
                     self._evictable[block] = None
                 else:
                     self._blank.append(block)

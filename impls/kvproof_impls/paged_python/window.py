@@ -8,9 +8,11 @@ given back is impossible, and a sequence with holes is not worth swapping: both 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
-from kvproof_impls.paged_python.allocator import Copies, PagedAllocator
+from kvproof_impls.contract import Copies
+from kvproof_impls.paged_python.batched import PagedAllocator
 from kvproof_impls.paged_python.pool import SequenceState
 
 if TYPE_CHECKING:
@@ -26,10 +28,10 @@ class WindowedAllocator(PagedAllocator):
 
     truncate = swap_out = swap_in = None  # type: ignore[assignment]
 
-    def __init__(self, num_blocks: int, block_size: int, window: int) -> None:
+    def __init__(self, num_blocks: int, block_size: int, window: int, **options: Any) -> None:
         if window < 1:
             raise ValueError(f"window ({window}) must be at least 1")
-        super().__init__(num_blocks, block_size, num_reserved=1)
+        super().__init__(num_blocks, block_size, **({"num_reserved": 1} | options))
         self.window = window
         self.null_block = num_blocks
 
@@ -41,8 +43,8 @@ class WindowedAllocator(PagedAllocator):
         return copies
 
     def append_step(self, seqs: Sequence[Hashable], tokens: Sequence[int]) -> PagedBatch:
-        """As without a window; the batch names the null block where its rows see nothing."""
-        batch = super().append_step(seqs, tokens)
+        """As without a window; the batch names the null block where its rows see nothing, which makes none common."""
+        batch = replace(super().append_step(seqs, tokens), common_prefix_blocks=0)
         for row, seq in enumerate(seqs):
             state = self._sequences[seq]
             self._release_unseen(state, len(state.tokens) - 1)

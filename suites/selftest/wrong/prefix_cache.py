@@ -6,6 +6,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
 from kvproof_impls.paged_python import PagedAllocator
+from kvproof_impls.paged_python.allocator import tagged
 from kvproof_impls.paged_python.pool import SequenceState
 from selftest.wrong.catalogue import Wrong
 
@@ -70,14 +71,14 @@ class FoundBlocksCountAsRoom(PagedAllocator):
     def allocate(self, seq: Hashable, tokens: Sequence[int], key: tuple[Hashable, ...] = ()) -> int:
         self._refuse_known(seq)
         tokens = list(tokens)
-        hits, nodes = self._find(tokens, (key,))
+        hits, nodes = self._find(tokens, tagged(key))
         num_fresh = self._blocks_for(len(tokens)) - len(hits)
         self._require(num_fresh)
         table = hits + [self._take() for _ in range(num_fresh)]
         for block in hits:
             self._evictable.pop(block, None)
             self._references[block] += 1
-        self._sequences[seq] = state = SequenceState(tokens, table, nodes, (key,))
+        self._sequences[seq] = state = SequenceState(tokens, table, nodes, tagged(key))
         state.room = len(table) * self.block_size - len(tokens)
         return len(hits) * self.block_size
 
@@ -90,8 +91,8 @@ class FoundIsRemembered(PagedAllocator):
         self.found: dict[Hashable, tuple[list[int], list[int]]] = {}
 
     def cached_prefix(self, tokens: Sequence[int], key: tuple[Hashable, ...] = ()) -> int:
-        hits, nodes = self._find(tokens, (key,))
-        self.found[tuple(tokens), (key,)] = hits, nodes
+        hits, nodes = self._find(tokens, tagged(key))
+        self.found[tuple(tokens), tagged(key)] = hits, nodes
         return len(hits) * self.block_size
 
     def _find(self, tokens: Sequence[int], root: Hashable) -> tuple[list[int], list[int]]:

@@ -6,6 +6,7 @@ from collections.abc import Hashable, Sequence
 from typing import Any
 
 from kvproof_impls.paged_python import PagedAllocator
+from kvproof_impls.paged_python.allocator import tagged
 from selftest.wrong.catalogue import Wrong
 
 
@@ -37,7 +38,7 @@ class LookUpHoldsWhatItFinds(PagedAllocator):
 
     def cached_prefix(self, tokens: Sequence[int], key: tuple[Hashable, ...] = ()) -> int:
         found = super().cached_prefix(tokens, key)
-        for block in self._find(list(tokens), (key,))[0]:
+        for block in self._find(list(tokens), tagged(key))[0]:
             self._evictable.pop(block, None)
         return found
 

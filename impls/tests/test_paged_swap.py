@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from kvproof_impls.paged_python import PagedAllocator
 
-
-def test_copies_pair_logical_blocks_both_ways() -> None:
-    allocator = PagedAllocator(4, 2, num_host_blocks=4)
+def test_copies_pair_logical_blocks_both_ways(our_paged: Any) -> None:
+    allocator = our_paged(4, 2, num_host_blocks=4)
     allocator.allocate("a", [1, 2, 3])
     assert list(allocator.swap_out("a")) == [(0, 0), (1, 1)]
     allocator.allocate("b", [9])
@@ -16,24 +16,24 @@ def test_copies_pair_logical_blocks_both_ways() -> None:
     assert allocator.block_table("a") == [1, 2]
 
 
-def test_look_ahead_stays_behind() -> None:
-    allocator = PagedAllocator(4, 2)
+def test_look_ahead_stays_behind(our_paged: Any) -> None:
+    allocator = our_paged(4, 2)
     allocator.allocate("a", [1])
     allocator.reserve("a", 4)
     assert len(allocator.swap_out("a")) == 1
     assert allocator.num_free_blocks() == 4
 
 
-def test_published_blocks_stay_findable_while_their_sequence_is_away() -> None:
-    allocator = PagedAllocator(4, 2)
+def test_published_blocks_stay_findable_while_their_sequence_is_away(our_paged: Any) -> None:
+    allocator = our_paged(4, 2)
     allocator.allocate("a", [1, 2, 3])
     allocator.commit("a")
     allocator.swap_out("a")
     assert allocator.cached_prefix([1, 2, 3]) == 2
 
 
-def test_a_sequence_that_came_back_is_published_again() -> None:
-    allocator = PagedAllocator(3, 2)
+def test_a_sequence_that_came_back_is_published_again(our_paged: Any) -> None:
+    allocator = our_paged(3, 2)
     allocator.allocate("a", [1, 2, 3])
     allocator.commit("a")
     allocator.swap_out("a")
@@ -45,8 +45,8 @@ def test_a_sequence_that_came_back_is_published_again() -> None:
     assert allocator.cached_prefix([1, 2, 3]) == 2
 
 
-def test_a_host_without_blocks_refuses_and_says_so() -> None:
-    allocator = PagedAllocator(4, 2, num_host_blocks=1)
+def test_a_host_without_blocks_refuses_and_says_so(our_paged: Any) -> None:
+    allocator = our_paged(4, 2, num_host_blocks=1)
     allocator.allocate("a", [1, 2, 3])
     with pytest.raises(MemoryError, match="2 host blocks needed, 1 of 1 free"):
         allocator.swap_out("a")
@@ -54,8 +54,8 @@ def test_a_host_without_blocks_refuses_and_says_so() -> None:
 
 
 @pytest.mark.parametrize("method", ["append", "fork", "truncate", "commit", "block_table", "swap_out"])
-def test_a_sequence_on_the_host_has_no_device_operation(method: str) -> None:
-    allocator = PagedAllocator(4, 2)
+def test_a_sequence_on_the_host_has_no_device_operation(our_paged: Any, method: str) -> None:
+    allocator = our_paged(4, 2)
     allocator.allocate("a", [1, 2, 3])
     allocator.swap_out("a")
     arguments = {"append": ([1],), "fork": ("b",), "truncate": (0,)}.get(method, ())
