@@ -34,9 +34,10 @@ def open_bytes(path: str | Path) -> IO[bytes]:
         ValueError: a pipe or the like, of which looking at the start would lose it.
         OSError: no such file.
     """
+    mode = os.stat(path).st_mode  # before it is opened: a named pipe would wait for a writer
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise ValueError(f"{path}: is no regular file, and is read more than once; save it to one")
     with open(path, "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise ValueError(f"{path}: is no regular file, and is read more than once; save it to one")
         magic = file.read(4)
     codec = _zstandard(path) if magic == ZSTD_MAGIC else None
     file = open(path, "rb")  # noqa: SIM115 - closed with what is returned

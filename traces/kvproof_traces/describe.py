@@ -32,7 +32,8 @@ class Arrivals:
     num_distinct_times: int
     requests_per_second: float | None
     dispersion: float | None
-    """Variance ÷ mean of the number of arrivals in bins of 1 s: 1 for a Poisson process, more for bursts."""
+    """Variance ÷ mean of the number of arrivals in each second of the trace's clock, from the first arrival's second to
+    the last's: 1 for a Poisson process, more for bursts."""
 
 
 @dataclass(frozen=True)
@@ -99,16 +100,16 @@ class _Arrivals:
         self.first: float | None = None
         self.last = 0.0
         self.num = self.num_distinct = 0
-        self.bin = self.in_bin = self.sum_squares = 0
+        self.first_bin = self.bin = self.in_bin = self.sum_squares = 0
 
     def add(self, ms: float) -> None:
+        place = int(ms // BIN_MS)
         if self.first is None:
-            self.first = ms
+            self.first, self.first_bin, self.bin = ms, place, place
         elif ms < self.last:
             raise ValueError(f"requests: one at {ms:g} ms comes after one at {self.last:g} ms; sort by arrival_ms")
         if ms != self.last or not self.num:
             self.num_distinct += 1
-        place = int((ms - self.first) // BIN_MS)
         if place != self.bin:
             self.sum_squares += self.in_bin**2
             self.bin, self.in_bin = place, 0
@@ -120,6 +121,7 @@ class _Arrivals:
         seconds = (self.last - (self.first or 0.0)) / 1000
         if not seconds:
             return Arrivals(0.0, self.num_distinct, None, None)
-        mean = self.num / (self.bin + 1)
-        variance = (self.sum_squares + self.in_bin**2) / (self.bin + 1) - mean**2
+        num_bins = self.bin - self.first_bin + 1
+        mean = self.num / num_bins
+        variance = (self.sum_squares + self.in_bin**2) / num_bins - mean**2
         return Arrivals(seconds, self.num_distinct, self.num / seconds, variance / mean)

@@ -61,7 +61,7 @@ def _requests(profile: Profile, num_requests: int, rate: float, seed: int) -> It
 
 
 def arrivals(rate: float, dispersion: float, seed: int) -> Iterator[float]:
-    """Times in ms, from 0: ``rate`` a second, with ``dispersion`` = variance ÷ mean of the counts of whole seconds.
+    """Times in ms from the start of the first one's second, ``rate`` a second, ``dispersion`` as counted by seconds.
 
     Batches come as a Poisson process, their sizes are geometric with mean m, and a batch lies in one second, anywhere
     in it. The count of a second then has variance ÷ mean = E[N²]/E[N] = 2m - 1, so that m = (dispersion + 1)/2.

@@ -27,7 +27,7 @@ class Profile:
     """Share of the prompts' blocks that an earlier request had; None: no hash ids."""
     has_common_block: bool = False
     """The first block is the same in all requests: a system prompt."""
-    hash_block_size: int = 16
+    hash_block_size: int = 512
     beam_width: int = 1
     replacements_per_step: float = 0.0
     """Beams that are replaced by copies of others, mean a step (beam search only)."""
@@ -81,7 +81,6 @@ PROFILES: Mapping[str, Profile] = {
         dispersion=7.894,
         shared=0.3664,
         has_common_block=True,
-        hash_block_size=512,
     ),
     "code": Profile(
         "code completion in an editor: a file is sent again as it is typed",
@@ -91,6 +90,7 @@ PROFILES: Mapping[str, Profile] = {
         requests_per_second=2.567,
         dispersion=13.18,
         shared=0.5,
+        hash_block_size=16,
     ),
     "agent": Profile(
         "tools and agents: every call repeats what led to it",
@@ -101,7 +101,6 @@ PROFILES: Mapping[str, Profile] = {
         requests_per_second=6.56,
         shared=0.59,
         has_common_block=True,
-        hash_block_size=512,
     ),
     "rag": Profile(
         "retrieval: passages that many questions share, then the question",
@@ -111,6 +110,7 @@ PROFILES: Mapping[str, Profile] = {
         requests_per_second=5.0,
         shared=0.4,
         has_common_block=True,
+        hash_block_size=16,
     ),
     "long-context": Profile(
         "questions about long documents",
@@ -120,7 +120,6 @@ PROFILES: Mapping[str, Profile] = {
         requests_per_second=3.907,
         dispersion=1.089,
         shared=0.6396,
-        hash_block_size=512,
     ),
     "beam": Profile(
         "beam search of width 4 over instructions",

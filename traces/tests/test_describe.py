@@ -33,6 +33,11 @@ def test_dispersion_counts_empty_seconds():
     assert arrivals.num_distinct_times == 4
 
 
+def test_seconds_are_those_of_the_clock_and_the_first_is_that_of_the_first_arrival():
+    # Seconds 7 and 8 have two arrivals each.
+    assert describe(requests_of((7900, 1, 1), (7999, 1, 1), (8000, 1, 1), (8999, 1, 1))).arrivals.dispersion == 0
+
+
 def test_a_trace_without_times_has_no_rate():
     arrivals = describe(requests_of((0, 1, 1), (0, 1, 1))).arrivals
     assert (arrivals.num_distinct_times, arrivals.requests_per_second, arrivals.dispersion) == (1, None, None)

@@ -43,7 +43,8 @@ def test_each_sequence_of_the_batch_is_a_request(tmp_path):
     safetensors(tmp_path / "blob" / "w.safetensors", other=[9], kv_indptr=[0, 3, 4])
     trace = load(path)
     assert trace.format == "flashinfer-trace"
-    assert [(r.num_prompt_tokens, r.num_output_tokens) for r in trace.requests] == [(192, 1), (64, 1)]
+    found = [(r.request_id, r.num_prompt_tokens, r.num_output_tokens) for r in trace.requests]
+    assert found == [("r0.0", 192, 1), ("r0.1", 64, 1)]
     assert any("rounded up to whole pages" in note for note in trace.notes)
 
 

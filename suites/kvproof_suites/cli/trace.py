@@ -44,8 +44,8 @@ def command() -> None:
 def info(file: Path, capacities: tuple[int, ...], as_json: bool, **options: Any) -> None:
     """Rows, lengths, bursts, shared prefixes, and hit rate against capacity of FILE.
 
-    Hit rates are of an LRU prefix cache of that many tokens, with the prompts in order of arrival and nothing else in
-    the cache: an upper bound for a server, whose outputs take room as well.
+    Dispersion is variance ÷ mean of the arrivals in each second. Hit rates are of an LRU prefix cache of that many
+    tokens with the prompts in order of arrival and nothing else in it: a server's outputs take room as well.
 
     \b
     kvproof trace info conversation_trace.jsonl --capacity=3000000

@@ -37,13 +37,13 @@ def rows(trace: Stream, found: Description) -> Iterator[Row]:
         yield f"  {reason}", f"{count:,}"
     for note in trace.notes:
         yield "note", note
-    yield "prompt tokens: mean, p50, p90, p99, max", _lengths(found.prompt)
-    yield "output tokens: mean, p50, p90, p99, max", _lengths(found.output)
+    yield "prompt tokens, mean/p50/p90/p99/max", _lengths(found.prompt)
+    yield "output tokens, mean/p50/p90/p99/max", _lengths(found.output)
     yield from _arrivals(found.arrivals)
     if found.num_branching:
-        yield "requests with samples or forks", f"{found.num_branching:,}"
+        yield "requests that branch", f"{found.num_branching:,}"
     if found.num_aborted:
-        yield "requests that are aborted", f"{found.num_aborted:,}"
+        yield "requests aborted", f"{found.num_aborted:,}"
     if found.sharing is None:
         yield "shared prefixes", "nothing is known: no hash ids"
     else:
@@ -63,10 +63,10 @@ def _arrivals(found: Arrivals) -> Iterator[Row]:
     if found.requests_per_second is None:
         yield "arrivals", "all at once"
         return
-    yield "seconds from first to last arrival", figure(found.span_seconds, 4)
+    yield "seconds from first to last", figure(found.span_seconds, 4)
     yield "requests a second", figure(found.requests_per_second)
-    yield "variance ÷ mean of arrivals in 1 s (Poisson: 1)", figure(found.dispersion)
-    yield "distinct arrival times", f"{found.num_distinct_times:,}"
+    yield "dispersion (1 is Poisson)", figure(found.dispersion)
+    yield "distinct times", f"{found.num_distinct_times:,}"
 
 
 def _sharing(found: Sharing) -> Iterator[Row]:
@@ -74,9 +74,9 @@ def _sharing(found: Sharing) -> Iterator[Row]:
 
     yield "prompt blocks seen before", f"{percent(found.share_of_blocks)} of {found.num_blocks:,}"
     yield "prompt tokens seen before", percent(found.share_of_tokens)
-    yield "requests seen before as a whole", f"{found.num_fully_cached:,}"
+    yield "prompts seen before as a whole", f"{found.num_fully_cached:,}"
     yield "distinct blocks", f"{found.num_distinct_blocks:,}"
     yield "distinct blocks used once", percent(found.share_used_once)
-    yield "requests with the commonest first block", percent(found.share_with_first_block)
+    yield "prompts with one first block", percent(found.share_with_first_block)
     for capacity, rate in found.hit_rates:
-        yield f"hit rate with {capacity:,} tokens of cache", percent(rate)
+        yield f"hit rate, {capacity:,} tokens", percent(rate)

@@ -40,7 +40,7 @@ def test_a_person_reads_the_same_figures():
     assert lines["rows read"] == str(found["rows_read"]) == "3"
     assert lines["prompt blocks seen before"] == "42.9 % of 7"
     assert found["sharing"]["share_of_blocks"] == pytest.approx(3 / 7)
-    assert lines["hit rate with 100,000 tokens of cache"] == "52.7 %"
+    assert lines["hit rate, 100,000 tokens"] == "52.7 %"
 
 
 def test_capacities_are_those_asked_for():
