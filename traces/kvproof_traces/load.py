@@ -57,4 +57,4 @@ def load(
     if not requests:
         what = f"holds no request ({rows.rows_read} rows dropped)" if rows.dropped else "holds no request"
         raise TraceError(path, 1, "file", what, "give a trace with at least one good row")
-    return Trace(requests, rows.format, Path(path), rows.rows_read, rows.dropped, rows.notes)
+    return Trace(requests, rows.format, Path(path), rows.rows_read - rows.num_held_back, rows.dropped, rows.notes)

@@ -39,7 +39,8 @@ class Stream:
             raise ValueError(f"format: unknown trace format {format!r}; known are {', '.join(FORMATS)}")
         self.path, self.skip_bad = Path(path), skip_bad
         self.format = format or detect(path)
-        self.num_kept = 0
+        self.rows_read = self.num_kept = 0
+        self._was_iterated = False
         self._source = Source(self.path, _options(options))
         self._dropped: Counter[str] = Counter()
         self._reader = FORMATS[self.format].opener(self._source)
@@ -50,8 +51,9 @@ class Stream:
         return dict(self._dropped.most_common())
 
     @property
-    def rows_read(self) -> int:
-        return self.num_kept + self._dropped.total()
+    def num_held_back(self) -> int:
+        """Rows that were read and not yet given out, because a later one may arrive before. None at the end."""
+        return self.rows_read - self.num_kept - self._dropped.total()
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -59,14 +61,24 @@ class Stream:
         return tuple(self._source.notes)
 
     def __iter__(self) -> Iterator[Request]:
-        kept = self._kept(self._reader)
-        horizon = self._reader.horizon
-        return kept if horizon is None else _in_order_of_arrival(kept, horizon)
+        if self._was_iterated:
+            raise RuntimeError(f"{self.path}: is being read already; open another stream of it")
+        self._was_iterated = True
+        return self._counted()
 
-    def _kept(self, reader: Reader) -> Iterator[Request]:
+    def _counted(self) -> Iterator[Request]:
+        requests, horizon = self._checked(self._reader), self._reader.horizon
+        for request in requests if horizon is None else _in_order_of_arrival(requests, horizon):
+            self.num_kept += 1
+            yield request
+        if self.num_held_back:
+            raise AssertionError(f"{self.path}: {self.num_held_back} rows are neither kept nor dropped")
+
+    def _checked(self, reader: Reader) -> Iterator[Request]:
         parse, accept, chain = reader.parse, reader.accept, PrefixChain(self.path)
         order = ArrivalOrder(self.path, reader.time_field) if reader.horizon is None else None
         for number, row in reader.rows:
+            self.rows_read += 1
             try:
                 request = parse(number, row)
                 if order is not None:
@@ -78,7 +90,6 @@ class Stream:
                     raise
                 self._dropped[error.reason] += 1
                 continue
-            self.num_kept += 1
             if order is not None:
                 order.accept(request.arrival_ms)
             if accept is not None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import tracemalloc
 from itertools import islice
 
 import pytest
 
-from kvproof_traces import REASONS, SAMPLES, TraceError, load, stream
+from kvproof_traces import REASONS, SAMPLES, Stream, TraceError, load, stream
 
 AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
 ROW = {"timestamp": 3, "input_length": 600, "output_length": 9, "hash_ids": [0, 1]}
@@ -88,6 +89,27 @@ def test_the_counts_grow_as_rows_are_read():
     assert rows.rows_read == 0
     next(iter(rows))
     assert (rows.rows_read, rows.num_kept) == (1, 1)
+
+
+def test_a_row_that_gets_lost_inside_is_noticed(monkeypatch):
+    module = sys.modules[Stream.__module__]
+    monkeypatch.setattr(module, "_in_order_of_arrival", lambda requests, horizon: list(requests)[:2])
+    with pytest.raises(AssertionError, match="1 rows are neither kept nor dropped"):
+        list(stream(SAMPLES / "mooncake_aiperf.jsonl", bytes_per_token=4))
+
+
+def test_a_stream_is_read_once():
+    rows = stream(SAMPLES / "azure.csv")
+    assert len(list(rows)) == 3
+    with pytest.raises(RuntimeError, match="open another stream"):
+        list(rows)
+
+
+def test_a_limit_leaves_out_rows_that_were_read_ahead():
+    rows = stream(SAMPLES / "mooncake_aiperf.jsonl", bytes_per_token=4)
+    assert [request.request_id for request in islice(rows, 2)] == ["r0", "r2"]
+    assert (rows.rows_read, rows.num_kept, rows.num_held_back) == (3, 2, 1)
+    assert load(SAMPLES / "mooncake_aiperf.jsonl", limit=2, bytes_per_token=4).rows_read == 2
 
 
 def test_memory_does_not_grow_with_the_file(tmp_path):
