@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
@@ -35,14 +36,7 @@ FIELDS = {
 """Field of the file to attribute of Request."""
 
 _NAMES = {attribute: field for field, attribute in FIELDS.items()}
-_DEFAULTS = {
-    "hash_ids": (),
-    "hash_block_size": 512,
-    "num_samples": 1,
-    "forks": (),
-    "abort_after": None,
-    "priority": 0,
-}
+_DEFAULTS = {field.name: field.default for field in fields(Request) if field.default is not MISSING}
 
 
 def open_native(source: Source) -> Reader:

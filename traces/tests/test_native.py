@@ -119,6 +119,24 @@ def test_a_request_built_by_hand_is_checked_as_well():
         Request("a", 0.0, 40, 0)
 
 
+@pytest.mark.parametrize("ms", [-0.5, float("inf"), float("nan"), 3])
+def test_a_time_is_a_finite_float_from_0(ms):
+    with pytest.raises(FieldError, match="is not a time"):
+        Request("a", ms, 40, 9)
+
+
+def test_the_smallest_of_everything_is_a_request(tmp_path):
+    smallest = Request("a", 0.0, 1, 1, (0,), 1, 1, ((0, 0, 1),), 0, 0)
+    write_native(tmp_path / "trace.jsonl", [smallest])
+    assert load(tmp_path / "trace.jsonl").requests == (smallest,)
+
+
+def test_a_field_at_its_default_is_not_written(tmp_path):
+    write_native(tmp_path / "trace.jsonl", [Request("a", 1.0, 40, 9)])
+    row = {"timestamp": 1, "input_length": 40, "output_length": 9, "id": "a"}
+    assert (tmp_path / "trace.jsonl").read_text() == json.dumps(row) + "\n"
+
+
 def test_a_request_needs_room_for_all_its_branches():
     assert EVERYTHING.num_branches == 5
     assert Request("b", 0.0, 40, 9, num_samples=2, forks=((1, 0, 1),)).num_branches == 2
