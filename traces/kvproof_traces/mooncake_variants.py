@@ -81,11 +81,9 @@ def open_aiperf(source: Source) -> Reader:
             "hash_ids": as_tuple(row.get("hash_ids", ())),
             "hash_block_size": source.options.hash_block_size or HASH_BLOCK_SIZE,
         }
-        request = build_request(path, number, NAMES, values)
-        turns.accept(row, arrival_ms)
-        return request
+        return build_request(path, number, NAMES, values)
 
-    return Reader(raw_lines(path), parse, horizon=turns.horizon)
+    return Reader(raw_lines(path), parse, accept=turns.accept, horizon=turns.horizon)
 
 
 def _prompt_length(number: int, row: dict[str, Any], lengths: TextLengths) -> Any:
@@ -102,10 +100,11 @@ class _Turns:
         self.source, self.order = source, ArrivalOrder(source.path)
         self.sessions: dict[Any, float] = {}
         self.has_times = False
+        self.row: dict[str, Any] = {}
         self.earliest = float("inf")
 
     def arrival_ms(self, number: int, row: dict[str, Any]) -> float:
-        path, session = self.source.path, row.get("session_id")
+        path, session, self.row = self.source.path, row.get("session_id"), row
         if type(session) not in (str, int, type(None)):
             raise TraceError(path, number, "session_id", f"{session!r} is not a name", "give a string")
         if "timestamp" in row:
@@ -121,9 +120,10 @@ class _Turns:
             raise TraceError(path, number, "timestamp", "is missing, and rows above have one", "give each row its own")
         return 0.0
 
-    def accept(self, row: dict[str, Any], arrival_ms: float) -> None:
-        session = row.get("session_id")
-        if "timestamp" in row:
+    def accept(self, request: Request) -> None:
+        """The row asked about last is kept."""
+        session, arrival_ms = self.row.get("session_id"), request.arrival_ms
+        if "timestamp" in self.row:
             self.has_times = True
             self.order.accept(arrival_ms)
         elif session in self.sessions:

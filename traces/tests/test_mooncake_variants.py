@@ -76,13 +76,16 @@ def test_a_turn_is_put_where_it_arrives_between_rows_with_times(tmp_path):
     assert [(r.request_id, r.arrival_ms) for r in requests] == [("r0", 0), ("r2", 1000), ("r1", 5000), ("r3", 10_000)]
 
 
-def test_a_skipped_row_does_not_move_the_clock(tmp_path):
-    rows = [
-        {"timestamp": time, "input_length": 10, "output_length": output} for time, output in ((5, 1), (99, 0), (6, 1))
-    ]
-    trace = load(write(tmp_path / "trace", *rows), format="aiperf", skip_bad=True)
+@pytest.mark.parametrize(
+    ("bad", "reason"), [({"output_length": 0}, "no output"), ({"hash_ids": [1]}, "two predecessors")]
+)
+def test_a_skipped_row_does_not_move_the_clock(tmp_path, bad, reason):
+    row = {"timestamp": 5, "input_length": 600, "output_length": 1, "hash_ids": [0, 1]}
+    late = {**row, "input_length": 10, "hash_ids": [0], "timestamp": 99, **bad}
+    path = write(tmp_path / "trace", {**row, "session_id": "a"}, late, {**row, "timestamp": 6})
+    trace = load(path, format="aiperf", skip_bad=True)
     assert [r.arrival_ms for r in trace.requests] == [5.0, 6.0]
-    assert trace.dropped == {"no output": 1}
+    assert trace.dropped == {reason: 1}
 
 
 def test_rows_with_times_and_no_sessions_are_not_held_back(tmp_path):
