@@ -90,6 +90,15 @@ def test_a_sequence_that_outgrows_its_reservation_is_refused_and_unchanged(varia
     allocator.append("a", [4])
 
 
+def test_a_request_holds_to_what_it_said_though_rounding_left_it_room() -> None:
+    allocator = OracleAllocator(8, 4, max_model_len=32)
+    allocator.allocate("a", [0] * 8, max_tokens=9)
+    assert len(allocator.block_table("a")) == 4
+    allocator.append("a", [0])
+    with pytest.raises(MemoryError, match="10 tokens of 'a' don't fit in the 9"):
+        allocator.append("a", [0])
+
+
 @every_variant
 @pytest.mark.parametrize(("max_tokens", "error"), [(0, ValueError), (2, ValueError), (9, MemoryError)])
 def test_a_limit_that_can_not_be_takes_nothing(variant: type, max_tokens: int, error: type[Exception]) -> None:

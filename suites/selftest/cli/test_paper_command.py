@@ -87,6 +87,7 @@ def test_figures_that_may_not_be_asserted_are_not():
         (AT_LEAST, 50, (49, 60), False),
         (AT_MOST, 50, 50, True),
         (AT_MOST, 50, 50.1, False),
+        (AT_MOST, 50, (49, 51), False),
     ],
 )
 def test_a_tolerance_holds_up_to_its_edge(tolerance, published, ours, holds):
