@@ -171,3 +171,25 @@ def test_an_adapter_imports_its_library_only_when_it_is_used(module_name):
         f"import kvproof_impls.{module_name}"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+@pytest.mark.parametrize(("installed", "known"), [("0.31.9", False), ("0.32.4", True), ("0.32.0rc1", False)])
+def test_a_version_that_an_adapter_was_not_written_for_is_refused_with_the_line_that_mends_it(
+    monkeypatch, installed, known
+):
+    versions = {"lib-cpu": installed}
+    monkeypatch.setattr(registry.metadata, "version", lambda name: versions.get(name) or missing(name))
+    entry = Entry("?", allocator="x:y", distribution="lib", builds=("lib-cpu",), modules=("json",), versions=">=0.32")
+    monkeypatch.setattr(registry, "BUILT_IN", {"odd": entry})
+    refusal = f"lib {installed} is outside >=0.32, which the adapter was written for: pip install 'lib>=0.32'"
+    assert registry.unavailable("odd") == (None if known else refusal)
+
+
+def missing(name):
+    raise metadata.PackageNotFoundError(name)
+
+
+def test_what_no_extra_installs_says_how_to_get_it(monkeypatch):
+    entry = Entry("?", allocator="x:y", modules=("kvproof_no_such",), install="put a checkout on PYTHONPATH")
+    monkeypatch.setattr(registry, "BUILT_IN", {"odd": entry})
+    assert registry.unavailable("odd") == "needs kvproof_no_such: put a checkout on PYTHONPATH"

@@ -72,6 +72,7 @@ def prepared(make: Callable[[int, int], Any], num_requests: int | None, seed: in
     from kvproof_suites.bench import serving_figures
     from kvproof_suites.bench.serving_workload import NUM_REQUESTS, draw_stable
 
+    serving_figures.warm_up(make)
     given, stable = serving_figures.workloads(num_requests or NUM_REQUESTS, seed), draw_stable()
     return lambda: serving_figures.repeat(make, given, stable)
 

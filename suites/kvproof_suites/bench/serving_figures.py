@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -16,6 +17,7 @@ from kvproof_suites.bench.serving_workload import (
     NUM_REQUESTS,
     Workload,
     draw,
+    draw_stable,
 )
 from kvproof_suites.outcome import LawBroken
 
@@ -35,6 +37,13 @@ TIMES = (
 
 def workloads(num_requests: int = NUM_REQUESTS, seed: int = 0) -> list[Workload]:
     return [draw(share, num_requests, seed) for share in SHARES]
+
+
+def warm_up(make: Callable[[int, int], Any]) -> None:
+    """What happens once in a process is no cost of a call: imports, compilation. The second time all prompts hit."""
+    pool, few = make(NUM_BLOCKS, BLOCK_SIZE), draw_stable(num_seqs=8, num_steps=2 * BLOCK_SIZE + 1)
+    for _ in range(2):
+        run(pool, few, most_seconds=math.inf)
 
 
 def repeat(make: Callable[[int, int], Any], given: Sequence[Workload], stable: Workload) -> dict[str, Figures]:

@@ -23,7 +23,7 @@ CHECK_EVERY = 101
 MOST_SECONDS = 90.0
 """Of one workload. Who will not make it is refused, with the time that it would take."""
 GRACE_SECONDS = 5.0
-"""Before that, too little has been served to foretell the end: libraries are still being imported."""
+"""Before that, too little has been served to foretell the end."""
 
 Step = Callable[[Sequence[int], Tokens, Sequence[list[int]]], Any]
 """(sequences, their tokens, the same as lists of one) to the step tensors, or None where they are not included."""
@@ -50,12 +50,12 @@ class Samples:
     step_tensors_included: bool = False
 
 
-def run(pool: Any, workload: Workload) -> Samples:
+def run(pool: Any, workload: Workload, most_seconds: float = MOST_SECONDS) -> Samples:
     """Serve the whole workload; requests are numbered, and the number is the sequence id.
 
     Raises:
         LawBroken: a step's tensors or tables are wrong, or blocks are missing at the end: no figure is believed then.
-        NotServed: the requests don't fit, or it would take longer than MOST_SECONDS.
+        NotServed: the requests don't fit, or it would take longer than ``most_seconds``.
     """
     started, num_served = monotonic(), 0
     commit = getattr(pool, "commit", None)
@@ -86,17 +86,17 @@ def run(pool: Any, workload: Workload) -> Samples:
             running = tuple(seq for seq in running if num_left[seq])
         num_steps += 1
         num_served += len(rows)
-        require_pace(monotonic() - started, num_served, workload)
+        require_pace(monotonic() - started, num_served, workload, most_seconds)
     if pool.num_free_blocks() != pool.num_blocks:
         raise LawBroken(f"not timed: {pool.num_free_blocks()} of {pool.num_blocks} blocks are free when all have left")
     return samples
 
 
-def require_pace(seconds: float, num_served: int, workload: Workload) -> None:
+def require_pace(seconds: float, num_served: int, workload: Workload, most_seconds: float) -> None:
     total = seconds * sum(workload.num_outputs) / num_served
-    if seconds > GRACE_SECONDS and total > MOST_SECONDS:
+    if seconds > GRACE_SECONDS and total > most_seconds:
         raise NotServed(
-            f"{len(workload.prompts):,} requests would take it some {total:,.0f} s, at most {MOST_SECONDS:.0f} s: "
+            f"{len(workload.prompts):,} requests would take it some {total:,.0f} s, at most {most_seconds:.0f} s: "
             f"{1e6 * seconds / num_served:,.0f} µs a token is too slow for a pool of this size"
         )
 

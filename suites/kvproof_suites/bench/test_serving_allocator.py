@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kvproof_suites.bench.bookkeeping import bytes_per_block
-from kvproof_suites.bench.serving_figures import SHARES, Figures, repeat, summarize
+from kvproof_suites.bench.serving_figures import SHARES, Figures, repeat, summarize, warm_up
 from kvproof_suites.bench.serving_loop import NotServed
 from kvproof_suites.bench.serving_workload import BLOCK_SIZE, MOST_RUNNING, draw, draw_stable
 from kvproof_suites.bench.test_decode import SWITCHED_OFF
@@ -38,6 +38,7 @@ def test_serving(
         repeats.append(repeat(make_allocator, [workload], stable)[workload.name])
 
     try:
+        warm_up(make_allocator)
         benchmark.pedantic(serve, rounds=NUM_REPEATS)
     except NotServed as error:
         record("benchmark", **row, timed=False, reason=str(error), verified=False)

@@ -105,9 +105,8 @@ def test_who_has_no_room_or_no_time_is_refused_with_the_reason(monkeypatch):
     with pytest.raises(NotServed, match=r"request 2 .* does not fit: "):
         run(PAGED(100, BLOCK_SIZE), SMALL)
     monkeypatch.setattr(serving_loop, "GRACE_SECONDS", 0.0)
-    monkeypatch.setattr(serving_loop, "MOST_SECONDS", 0.0)
     with pytest.raises(NotServed, match=r"5 requests would take it some .* at most 0 s"):
-        run(PAGED(1024, BLOCK_SIZE), SMALL)
+        run(PAGED(1024, BLOCK_SIZE), SMALL, most_seconds=0.0)
 
 
 def test_an_append_is_a_row_of_a_median_full_step_and_the_rest_are_means():
@@ -159,6 +158,38 @@ def test_the_command_tells_the_figures_of_each_workload_as_json():
     assert set(told["workloads"]) == {"0% shared", "30% shared"}
     assert told["workloads"]["0% shared"]["num_repeats"] == 2
     assert told["bytes_per_block"] > 1
+
+
+def side_by_side(*arguments):
+    command = [sys.executable, "-m", "kvproof_suites.bench.side_by_side", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_allocators_take_turns_and_stand_in_one_table(tmp_path):
+    kept = tmp_path / "repeats.json"
+    arguments = ["--impl", "paged-python", "--env", f"paged-python={sys.executable}", "--requests", "3"]
+    done = side_by_side(*arguments, "--repeats", "2", "--json", str(kept))
+    assert done.stdout.count("| paged-python 0") == 4  # two contestants, two workloads
+    assert [line.partition(": ")[0] for line in done.stderr.splitlines()] == [
+        *["repeat 1 of 2"] * 2,
+        *["repeat 2 of 2"] * 2,
+    ]
+    assert [len(contestant["repeats"]) for contestant in json.loads(kept.read_text())] == [2, 2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ([], "names no implementation"),
+        (["--env", "vllm"], "give a name and the Python"),
+        (["--env", "vllm=/no/such/python"], "can't be started"),
+        (["--impl", "torch"], "torch has no allocator"),
+    ],
+)
+def test_a_contestant_that_can_not_start_ends_the_run_with_its_reason(arguments, complaint):
+    done = side_by_side(*arguments)
+    assert done.returncode != 0
+    assert complaint in done.stderr
 
 
 @pytest.mark.parametrize(("name", "code"), [("no-such", 4), ("torch", 4), ("contiguous-max", 5)])
