@@ -34,6 +34,7 @@ COMMANDS = {
     "list": "list_impls",
     "laws": "laws",
     "replay": "replay",
+    "simulate": "simulate",
     "trace": "trace",
     "compare": "compare",
     "new": "new",

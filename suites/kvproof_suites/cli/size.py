@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from kvproof_suites.cli.model_files import GIB, kv_dtype, read_config, weight_bytes
 from kvproof_suites.cli.terminal import show_json, show_table
 
 if TYPE_CHECKING:
     from kvproof_reference.capacity import Capacity
     from kvproof_reference.model_shape import ModelShape
 
-GIB = 2**30
 AT_LEAST_ONE = click.IntRange(min=1)
 AMOUNT = click.FloatRange(min=0)
 
@@ -65,7 +64,7 @@ def _capacity(config: Path | None, given: Mapping[str, Any]) -> Capacity:
     from kvproof_reference.capacity import device_capacity
     from kvproof_reference.model_shape import max_model_len_from_config
 
-    model = _read(config) if config else {}
+    model = read_config(config) if config else {}
     longest = given["max_model_len"] or (max_model_len_from_config(model) if model else None)
     if longest is None:
         raise ValueError("--max-model-len is missing, and no config says it")
@@ -73,10 +72,10 @@ def _capacity(config: Path | None, given: Mapping[str, Any]) -> Capacity:
     return device_capacity(
         _shape(config, model, given).shard(num_devices),
         memory_bytes=int(given["gpu_memory"] * GIB),
-        weight_bytes=_weight_bytes(config, given["weights"]) // num_devices,
+        weight_bytes=weight_bytes(config, given["weights"]) // num_devices,
         max_model_len=longest,
         block_size=given["block_size"],
-        kv_cache_dtype=_kv_dtype(given["kv_cache_dtype"], model),
+        kv_cache_dtype=kv_dtype(given["kv_cache_dtype"], model),
         gpu_memory_utilization=given["gpu_memory_utilization"],
         activation_bytes=int(given["activations"] * GIB),
         graph_bytes=int(given["cuda_graphs"] * GIB),
@@ -96,38 +95,3 @@ def _shape(config: Path | None, model: Mapping[str, Any], given: Mapping[str, An
     if missing := [flag for flag, number in spelled.items() if number is None]:
         raise ValueError(f"{', '.join(missing)} missing: give the numbers, or a config.json")
     return ModelShape(**numbers)
-
-
-def _weight_bytes(config: Path | None, gib: float | None) -> int:
-    """As given, or the sum that a sharded checkpoint states."""
-    if gib is not None:
-        return int(gib * GIB)
-    index = config.with_name("model.safetensors.index.json") if config else None
-    if index is None or not index.exists():
-        raise ValueError("--weights is missing: GiB of the model's weight files")
-    size = _read(index).get("metadata", {}).get("total_size")
-    if not isinstance(size, int):
-        raise ValueError(f"{index}: metadata.total_size is not a number of bytes; give --weights")
-    return size
-
-
-def _kv_dtype(asked: str, model: Mapping[str, Any]) -> str:
-    from kvproof_reference.model_shape import text_config
-
-    if asked != "auto":
-        return asked
-    text = text_config(model)
-    named = [source.get(name) for source in (text, model) for name in ("dtype", "torch_dtype")]
-    return next((name for name in named if isinstance(name, str)), "bfloat16")
-
-
-def _read(path: Path) -> Mapping[str, Any]:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ValueError(f"{path}: {error.strerror}") from None
-    except ValueError as error:
-        raise ValueError(f"{path}: is not JSON ({error})") from None
-    if not isinstance(found, dict):
-        raise ValueError(f"{path}: holds a {type(found).__name__}, not an object")
-    return found

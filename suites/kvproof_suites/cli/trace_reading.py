@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
@@ -56,7 +56,7 @@ def opened(path: Path, **options: Any) -> Stream:
     return stream(path, **options)
 
 
-def watched(requests: Stream) -> Iterator[Request]:
+def watched(requests: Iterable[Request]) -> Iterator[Request]:
     """The same requests; a person who waits for more than two seconds sees how many there were."""
     start, shown = monotonic(), False
     is_watched = sys.stderr.isatty()

@@ -1,0 +1,45 @@
+"""What the files of a model say about it: ``config.json``, and the index of a sharded checkpoint beside it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+GIB = 2**30
+
+
+def weight_bytes(config: Path | None, gib: float | None) -> int:
+    """As given, or the sum that a sharded checkpoint states."""
+    if gib is not None:
+        return int(gib * GIB)
+    index = config.with_name("model.safetensors.index.json") if config else None
+    if index is None or not index.exists():
+        raise ValueError("--weights is missing: GiB of the model's weight files")
+    size = read_config(index).get("metadata", {}).get("total_size")
+    if not isinstance(size, int):
+        raise ValueError(f"{index}: metadata.total_size is not a number of bytes; give --weights")
+    return size
+
+
+def kv_dtype(asked: str, model: Mapping[str, Any]) -> str:
+    from kvproof_reference.model_shape import text_config
+
+    if asked != "auto":
+        return asked
+    text = text_config(model)
+    named = [source.get(name) for source in (text, model) for name in ("dtype", "torch_dtype")]
+    return next((name for name in named if isinstance(name, str)), "bfloat16")
+
+
+def read_config(path: Path) -> Mapping[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ValueError(f"{path}: {error.strerror}") from None
+    except ValueError as error:
+        raise ValueError(f"{path}: is not JSON ({error})") from None
+    if not isinstance(found, dict):
+        raise ValueError(f"{path}: holds a {type(found).__name__}, not an object")
+    return found
