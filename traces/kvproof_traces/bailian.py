@@ -17,7 +17,7 @@ from kvproof_traces.reading import Reader, Source, build_request
 from kvproof_traces.request import Request
 
 FIELDS = ("chat_id", "parent_chat_id", "timestamp", "input_length", "output_length", "type", "turn", "hash_ids")
-REQUIRED = ("chat_id", "timestamp", "input_length", "output_length", "hash_ids")
+REQUIRED = ("chat_id", "timestamp", "input_length", "output_length")
 HASH_BLOCK_SIZE = 16
 
 
@@ -30,13 +30,14 @@ def open_bailian(source: Source) -> Reader:
         row = parse_object(path, number, raw)
         check_fields(path, number, row, required=REQUIRED, known=FIELDS)
         _check_chat(source, number, row, chats)
-        require_ids(source, number, row["hash_ids"])
+        if "hash_ids" in row:
+            require_ids(source, number, row["hash_ids"])
         values: dict[str, Any] = {
             "request_id": f"chat{row['chat_id']}",
             "arrival_ms": as_ms(path, number, "timestamp", row["timestamp"], 0.001, "seconds"),
             "num_prompt_tokens": row["input_length"],
             "num_output_tokens": row["output_length"],
-            "hash_ids": as_tuple(row["hash_ids"]),
+            "hash_ids": as_tuple(row.get("hash_ids", ())),
             "hash_block_size": HASH_BLOCK_SIZE,
         }
         build_request(path, number, NAMES, values)  # a row that is refused leaves no ids behind

@@ -15,7 +15,12 @@ from kvproof_traces.reading import ArrivalOrder, Reader, Source, build_request
 from kvproof_traces.request import Request
 
 NS_PER_MS = 1e-6
-SINGLE = ("input_toks", "output_toks", "arrival_time_ns", "input_tok_ids", "output_tok_ids")
+CLUSTER = (
+    *("failover_mode", "target_instance_id", "failed_instance_id", "reuse_prefix_toks"),
+    *("kv_migration_bandwidth_gbps", "kv_migration_distance_m"),
+)
+"""What later versions add to a request, about where it runs and not about what it is."""
+SINGLE = ("input_toks", "output_toks", "arrival_time_ns", "input_tok_ids", "output_tok_ids", *CLUSTER)
 SESSION = ("session_id", "arrival_time_ns", "sub_requests")
 SUB = ("input_toks", "output_toks", "tool_duration_ns", "input_tok_ids", "output_tok_ids")
 Part = tuple[str, dict[str, Any], float, float]
@@ -53,6 +58,8 @@ class _Parts:
 
     def _take_apart(self, number: int, raw: bytes) -> list[Part]:
         row = parse_object(self.path, number, raw)
+        if left_out := sorted(set(row) & set(CLUSTER)):
+            self.source.note(f"left out, as settings of the simulated cluster: {', '.join(left_out)}")
         is_session = "sub_requests" in row
         known = SESSION if is_session else SINGLE
         check_fields(self.path, number, row, required=("arrival_time_ns",), known=known)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from kvproof_traces.lines import TraceError, line_text, raw_lines
+
+_SECONDS = re.compile(r"\d{1,17}(\.\d{1,30})?([eE][-+]?\d{1,3})?", re.ASCII)
 
 
 class Table:
@@ -68,13 +71,12 @@ class Table:
         return prompt, output
 
     def seconds_as_ms(self, number: int, field: str, text: str) -> float:
-        """Milliseconds of a plain decimal number of seconds.
+        """Milliseconds of a decimal number of seconds, with an exponent where a program wrote a small one.
 
         Raises:
-            TraceError: no such number, or below zero.
+            TraceError: no such number, below zero, or past what floating point can hold.
         """
-        whole, _, fraction = text.partition(".")
-        if whole.isdigit() and whole.isascii() and len(text) <= 25 and (fraction.isdigit() or text == whole):
+        if _SECONDS.fullmatch(text) and float(text) < 2**53 / 1000:
             return round(float(text) * 1000, 9)
         raise TraceError(self.path, number, field, f"{text!r} is not a time", "give seconds, 0 up", reason="bad time")
 

@@ -44,6 +44,12 @@ def test_a_block_after_another_prefix_is_another_block(tmp_path):
     assert "renumbered" in trace.notes[0]
 
 
+def test_rows_may_leave_out_all_but_times_and_lengths(tmp_path):
+    row = {name: ROW[name] for name in ("chat_id", "timestamp", "input_length", "output_length")}
+    trace = load(write(tmp_path / "trace", row))
+    assert (trace.format, trace.requests[0].hash_ids) == ("bailian", ())
+
+
 def test_a_child_need_not_begin_with_its_parent(tmp_path):
     child = {**ROW, "chat_id": 2, "parent_chat_id": 1, "turn": 2, "hash_ids": [4, 5, 6]}
     orphan = {**ROW, "chat_id": 3, "parent_chat_id": 99}

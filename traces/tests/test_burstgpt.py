@@ -43,7 +43,9 @@ def test_a_session_id_may_be_empty(tmp_path):
     ("row", "field", "reason"),
     [
         ("2,GPT-4,7,1,8,API log", "Timestamp", "time goes back"),
-        ("1e3,GPT-4,7,1,8,API log", "Timestamp", "bad time"),
+        ("1e999,GPT-4,7,1,8,API log", "Timestamp", "bad time"),
+        ("0x9,GPT-4,7,1,8,API log", "Timestamp", "bad time"),
+        ("9.,GPT-4,7,1,8,API log", "Timestamp", "bad time"),
         ("-1,GPT-4,7,1,8,API log", "Timestamp", "bad time"),
         ("nan,GPT-4,7,1,8,API log", "Timestamp", "bad time"),
         ("9,GPT-4,0,0,0,API log", "Response tokens", "failed call"),

@@ -28,6 +28,12 @@ def test_vidur_is_in_seconds():
     assert lengths(trace) == [(0.0, 37, 4), (1250.0, 900, 1)]
 
 
+def test_small_times_have_an_exponent_where_a_program_wrote_them(tmp_path):
+    text = "arrived_at,num_prefill_tokens,num_decode_tokens\n0.0,37,4\n9.5e-05,900,1\n199.96150599999999,161,11\n"
+    requests = load(write(tmp_path / "trace", text)).requests
+    assert [r.arrival_ms for r in requests] == [0.0, 0.095, 199961.506]
+
+
 def test_sarathi_has_no_times_and_says_so(tmp_path):
     text = "num_prefill_tokens,num_decode_tokens,num_total_tokens,pd_ratio\n37,4,41,9.25\n900,1,901,900.0\n"
     trace = load(write(tmp_path / "trace", text))
@@ -161,6 +167,13 @@ def test_a_bad_row_of_llmservingsim_is_named_and_counted_once(tmp_path, row, fie
         load(path, format="llmservingsim")
     assert (caught.value.line, caught.value.field, caught.value.reason) == (2, field, reason)
     assert load(path, format="llmservingsim", skip_bad=True).dropped == {reason: 1}
+
+
+def test_what_is_about_the_simulated_cluster_is_left_out_and_it_is_said(tmp_path):
+    row = {"input_toks": 1, "output_toks": 1, "arrival_time_ns": 5, "failover_mode": "cold", "target_instance_id": 1}
+    trace = load(write_rows(tmp_path / "trace", row))
+    assert trace.format == "llmservingsim"
+    assert trace.notes == ("left out, as settings of the simulated cluster: failover_mode, target_instance_id",)
 
 
 def test_a_first_row_that_is_a_session_is_detected(tmp_path):
