@@ -46,7 +46,8 @@ class BlockAllocator(Protocol):
     in flight is not overwritten; an allocator that makes them anew in each step says so with ``rebuilds_step = True``,
     and who does not read them calls ``append`` instead. ``commit_step(seqs)`` commits each of ``seqs`` in one call, or
     none when one is unknown. ``preempt(seq)`` frees a sequence that will come back under its id, to be computed again:
-    what ``allocate`` then finds cached is no hit to be proud of, and ``counters`` tells it apart. ``swap_out(seq)``
+    what ``allocate`` then finds cached is no hit to be proud of, and ``counters``, where there are any, tell it apart
+    (``kvproof_impls.counters.Counters`` has the names). ``swap_out(seq)``
     gives (device, host) copies, ``swap_in(seq)`` (host, device) ones, host ids in ``range(num_host_blocks)``; in
     between ``seq`` has no table and knows only ``swap_in`` and ``free``.
     With ``window``, positions that the first token handed out last can't see (``window - 1`` before it are seen) may

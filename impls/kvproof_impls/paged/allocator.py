@@ -117,7 +117,7 @@ class SingleCalls:
 
     def free(self, seq: Hashable) -> None:
         """Give back what ``seq`` alone owns. Raises KeyError when it is neither live nor preempted."""
-        if seq in self._preempted:
+        if seq not in self._rows:
             self._preempted.remove(seq)
             return
         row = self._rows.pop(seq)
@@ -146,6 +146,7 @@ class SingleCalls:
         child_row = self._take_row()
         sequences.fork(self._state, row, child_row)
         self._rows[child] = child_row
+        self._preempted.discard(child)
         return ()
 
     def truncate(self, seq: Hashable, num_tokens: int) -> None:

@@ -106,10 +106,10 @@ class SingleCalls(BlockPool):
 
     def free(self, seq: Hashable) -> None:
         """Give back what ``seq`` alone owns. Raises KeyError when it is neither live nor preempted."""
-        if seq in self._preempted:
-            self._preempted.remove(seq)
-        else:
+        if seq in self._sequences:
             self._release(self._sequences.pop(seq).table)
+        else:
+            self._preempted.remove(seq)
 
     def preempt(self, seq: Hashable) -> None:
         """As ``free``, of a sequence that will be admitted again under its id: what is found then is no hit.
@@ -133,6 +133,7 @@ class SingleCalls(BlockPool):
             self._references[block] += 1
         self._sequences[child] = twin = SequenceState(state.tokens.copy(), table, state.nodes.copy(), state.root)
         twin.publishes, twin.num_gone = state.publishes, state.num_gone
+        self._preempted.discard(child)
         state.room = 0  # the last block is shared now: the next append has to look
         return ()
 

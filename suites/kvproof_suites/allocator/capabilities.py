@@ -25,6 +25,11 @@ def require_wide_tokens(make_allocator: Any, token: int) -> None:
         refuse(f"{make_allocator.name} takes no token ids past int32")
 
 
+def require_counters(make_allocator: Any) -> None:
+    if not hasattr(make_allocator(4, 4), "counters"):
+        refuse(f"{make_allocator.name} declares no counters")
+
+
 def require_window(make_allocator: Any) -> int:
     """The declared window; the test is refused where there is none."""
     window = getattr(make_allocator(4, 4), "window", None)

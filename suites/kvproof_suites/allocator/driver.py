@@ -40,6 +40,8 @@ class Driver:
         self.tables: dict[Hashable, list[int]] = {}
         self.epoch = 0
         self.committed: set[Tag] = set()
+        self.step_in_flight: tuple[Any, dict[str, list[Any]]] | None = None
+        """The last step's batch, and what its tensors held when it was given."""
         self.known: dict[tuple[tuple[Hashable, ...], tuple[int, ...]], None] = {}
         self._unused = itertools.count(1_000_000)
         self.history = History(allocator.num_blocks, allocator.block_size, late)
@@ -114,6 +116,12 @@ class Driver:
         """Writes of ``seq`` that have not landed are dropped."""
         (self.live if seq in self.live else self.swapped).pop(seq)
         self.operate("free", seq, certain=True)
+        self.settle()
+
+    def preempt(self, seq: Hashable) -> None:
+        """As ``free``; the sequence is to come back under its id."""
+        self.live.pop(seq)
+        self.operate("preempt", seq, certain=True)
         self.settle()
 
     def reset_prefix_cache(self) -> None:

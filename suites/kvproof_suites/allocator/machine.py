@@ -136,12 +136,19 @@ class AllocatorMachine(RuleBasedStateMachine):
                 self.step("append", branches[writer], spelled(text, 1))
 
     @needs("append_step")
-    @rule(choice=picks, num_rows=st.integers(1, MAX_LIVE), text=texts, backwards=st.booleans())
-    def append_step(self, choice: int, num_rows: int, text: int, backwards: bool) -> None:
+    @rule(choice=picks, num_rows=st.integers(1, MAX_LIVE), text=texts, backwards=st.booleans(), commit=st.booleans())
+    def append_step(self, choice: int, num_rows: int, text: int, backwards: bool, commit: bool) -> None:
         live = list(self.driver.live)
         start = choice % len(live)
         seqs = [*live[start:], *live[:start]][:num_rows]
-        self.step("append_step", seqs[::-1] if backwards else seqs, spelled(text, len(seqs)))
+        seqs = seqs[::-1] if backwards else seqs
+        if self.step("append_step", seqs, spelled(text, len(seqs))) and commit and self.driver.can("commit_step"):
+            self.step("commit_step", seqs)
+
+    @needs("preempt")
+    @rule(choice=picks)
+    def preempt(self, choice: int) -> None:
+        self.step("preempt", self.pick(choice))
 
     @needs("swap_out")
     @rule(choice=picks)

@@ -13,7 +13,7 @@ from typing import Any
 from kvproof_suites.allocator import probes
 from kvproof_suites.allocator.driver import Driver
 from kvproof_suites.allocator.live import Derailed
-from kvproof_suites.allocator.steps import append_step
+from kvproof_suites.allocator.steps import append_step, commit_step
 from kvproof_suites.allocator.swapping import swap_in, swap_out
 from kvproof_suites.outcome import LawBroken
 
@@ -24,6 +24,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     function.__name__: function
     for function in (
         append_step,
+        commit_step,
         swap_out,
         swap_in,
         probes.drain,
@@ -61,7 +62,7 @@ def applies(driver: Driver, step: Step) -> bool:
         return args[0] not in known
     if name == "fork":
         return args[0] in driver.live and args[1] not in known
-    if name == "append_step":
+    if name in ("append_step", "commit_step"):
         rows = set(args[0])
         return bool(rows) and len(rows) == len(args[0]) and rows <= driver.live.keys()
     if name == "swap_in":
@@ -148,7 +149,7 @@ def renamed(args: tuple[Any, ...], old: Hashable, new: Hashable) -> tuple[Any, .
 def simpler_arguments(name: str, args: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
     if name == "allocate" and args[2:] and args[2]:
         yield args[:2]
-    if name == "append_step":
+    if name in ("append_step", "commit_step"):
         seqs, tokens = args
         yield from (([*seqs[:i], *seqs[i + 1 :]], [*tokens[:i], *tokens[i + 1 :]]) for i in range(len(seqs)))
     if name in ("allocate", "append"):

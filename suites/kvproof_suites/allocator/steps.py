@@ -13,8 +13,11 @@ if TYPE_CHECKING:
     from kvproof_suites.allocator.driver import Driver
 
 
+STEP_TENSORS = ("block_tables", "context_lens", "query_start", "slot_mapping")
+
+
 def append_step(driver: Driver, seqs: Sequence[Hashable], tokens: Sequence[int]) -> Any:
-    """Hand out a slot for ``tokens[i]`` of ``seqs[i]``; the batch is judged (E1, E2, B10) and returned."""
+    """Hand out a slot for ``tokens[i]`` of ``seqs[i]``; the batch is judged (E1, E2, E4, B10) and returned."""
     for seq in seqs:
         land(driver, seq)
     held = {seq: driver.tables[seq] for seq in seqs}
@@ -27,11 +30,36 @@ def append_step(driver: Driver, seqs: Sequence[Hashable], tokens: Sequence[int])
     for fault in faults(driver, seqs, batch):
         driver.report("E1", fault)
         driver.report("E2", fault)
+    check_step_in_flight(driver, batch)
     check_common_prefix(driver, seqs, batch)
     for seq in seqs:
         hand_out(driver, seq, len(driver.live[seq].tags) - 1, held[seq])
     driver.settle()
     return batch
+
+
+def commit_step(driver: Driver, seqs: Sequence[Hashable]) -> None:
+    """All tokens of every sequence of the batch are written."""
+    for seq in seqs:
+        land(driver, seq)
+    driver.operate("commit_step", list(seqs), certain=True)
+    for seq in seqs:
+        driver.mark_committed(seq)
+    driver.settle()
+
+
+def check_step_in_flight(driver: Driver, batch: Any) -> None:
+    """The step before may still be copied to the device: what it was given has to be there (E4)."""
+    if driver.step_in_flight is not None:
+        before, contents = driver.step_in_flight
+        now = tensors_of(before)
+        changed = [name for name, was in contents.items() if now[name] != was]
+        driver.require("E4", not changed, f"this step overwrote {', '.join(changed)} of the step before it")
+    driver.step_in_flight = (batch, tensors_of(batch))
+
+
+def tensors_of(batch: Any) -> dict[str, list[Any]]:
+    return {name: getattr(batch, name).tolist() for name in STEP_TENSORS}
 
 
 def faults(driver: Driver, seqs: Sequence[Hashable], batch: Any) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kvproof_suites.allocator.capabilities import require
+from kvproof_suites.allocator.capabilities import require, require_counters
 from kvproof_suites.allocator.probes import refused, release_all
 from kvproof_suites.allocator.swapping import swap_in, swap_out
 
@@ -206,3 +206,45 @@ def test_a_swap_of_what_is_not_there_is_a_key_error(drive):
     refused(driver, KeyError, "allocate", "s", [1])
     swap_in(driver, "s")
     refused(driver, KeyError, "swap_in", "s")
+
+
+@pytest.mark.law("A5", "D1")
+@at_each_tail
+def test_a_preempted_sequence_holds_nothing_and_comes_back_under_its_id(drive, make_allocator, block_size, tail):
+    require(make_allocator, "preempt")
+    driver = drive(NUM_BLOCKS, block_size)
+    tokens = prompt(block_size, tail)
+    for _ in range(3):
+        driver.allocate("s", tokens)
+        driver.append("s", [1])
+        tokens.append(1)
+        driver.preempt("s")
+        driver.require("A5", driver.num_free() == NUM_BLOCKS, "a preempted sequence holds blocks")
+        occupy(driver)
+    release_all(driver)
+
+
+@pytest.mark.law("E5")
+def test_what_is_not_live_is_not_preempted(drive, make_allocator, block_size):
+    require(make_allocator, "preempt")
+    driver = drive(NUM_BLOCKS, block_size)
+    driver.allocate("s", prompt(block_size, "1"))
+    refused(driver, KeyError, "preempt", "nobody")
+    driver.preempt("s")
+    refused(driver, KeyError, "preempt", "s")
+
+
+@pytest.mark.law("B8")
+def test_what_is_found_after_a_preemption_is_counted_apart_from_hits(drive, make_allocator, block_size):
+    require(make_allocator, "preempt", "commit")
+    require_counters(make_allocator)
+    driver = drive(NUM_BLOCKS, block_size)
+    tokens = prompt(block_size, "1")
+    driver.allocate("s", tokens)
+    driver.commit("s")
+    driver.preempt("s")
+    found = driver.allocate("s", tokens)
+    counted = driver.allocator.counters
+    told = (counted.num_prompt_tokens, counted.num_hit_tokens, counted.num_readmitted_hit_tokens)
+    want = (len(tokens), 0, found)
+    driver.require("B8", told == want, f"prompt, hit and readmitted hit tokens are counted as {told}; they are {want}")

@@ -6,7 +6,7 @@ import pytest
 
 from kvproof_suites.allocator.capabilities import require
 from kvproof_suites.allocator.probes import refused
-from kvproof_suites.allocator.steps import append_step
+from kvproof_suites.allocator.steps import append_step, commit_step
 
 NUM_BLOCKS = 32
 
@@ -153,3 +153,33 @@ def test_a_batch_with_too_few_or_too_many_tokens_appends_nothing(drive, tokens):
     driver = drive(NUM_BLOCKS, 4)
     admit(driver, a=4, b=4)
     refused(driver, ValueError, "append_step", ["a", "b"], tokens)
+
+
+@pytest.mark.law("E4")
+def test_a_step_keeps_its_tensors_while_the_next_is_prepared(drive, block_size):
+    driver = drive(NUM_BLOCKS, block_size)
+    admit(driver, a=1, b=block_size, c=2)
+    for seqs in ("abc", "abc", "ca", "cab", "b", "bca"):
+        append_step(driver, seqs, [7] * len(seqs))
+
+
+@pytest.mark.law("B8")
+def test_a_batch_that_is_committed_in_one_call_is_found_row_by_row(drive, make_allocator, block_size):
+    require(make_allocator, "commit_step", "cached_prefix")
+    driver = drive(NUM_BLOCKS, block_size)
+    admit(driver, a=block_size - 1, b=2 * block_size - 1, c=block_size)
+    append_step(driver, "abc", [1, 2, 3])
+    commit_step(driver, "abc")
+    for seq in "abc":
+        tokens = driver.live[seq].prefix
+        found, want = driver.ask("cached_prefix", [*tokens, 0], ()), len(tokens) // block_size * block_size
+        driver.require("B8", found == want, f"{found} tokens of {seq!r} are found; {want} are in complete blocks")
+
+
+@pytest.mark.law("E5")
+def test_a_commit_of_a_batch_with_a_stranger_commits_nothing(drive, make_allocator, block_size):
+    require(make_allocator, "commit_step")
+    driver = drive(NUM_BLOCKS, block_size)
+    admit(driver, a=block_size + 1, b=block_size + 1)
+    refused(driver, KeyError, "commit_step", ["a", "nobody"])
+    refused(driver, KeyError, "commit_step", ["nobody", "b"])

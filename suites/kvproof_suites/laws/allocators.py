@@ -209,7 +209,7 @@ ALLOCATORS = (
         "A step that waits on the device is not reached by the preparation of the next.",
         "One pinned buffer is reused before its copy has run.",
         "vllm-project/vllm#32799",
-        here="there is no stream to be early or late on without a CUDA device",
+        "append_step; of a kernel's plan, a CUDA device",
     ),
     Law(
         "E1",

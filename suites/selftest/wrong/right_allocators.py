@@ -18,4 +18,3 @@ class SmallWindow(paged_python.WindowedAllocator):
 class SmallCompiledWindow(paged.WindowedAllocator):
     def __init__(self, num_blocks: int, block_size: int) -> None:
         super().__init__(num_blocks, block_size, window=WINDOW)
-
