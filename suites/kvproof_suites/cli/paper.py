@@ -86,10 +86,12 @@ def compute(sections: Sequence[Section], traces: Path | None) -> Iterator[Done]:
 
 
 def show(done: Sequence[Done]) -> None:
-    from kvproof_suites.paper.page import COLUMNS, cells, chart_columns, chart_rows
+    from kvproof_suites.paper.page import COLUMNS, cells, chart_columns, chart_rows, notes
 
     for section, rows, drawn in done:
-        show_table(COLUMNS, map(cells, rows), title=section.title)
+        show_table(COLUMNS, cells(rows), title=section.title)
+        for line in notes(rows):
+            click.echo(line, err=True)
         for chart in drawn:
             if not chart.is_bars:
                 show_table(chart_columns(chart), chart_rows(chart), title=chart.title)
@@ -110,7 +112,7 @@ def figures(done: Sequence[Done]) -> Iterator[dict[str, Any]]:
                 "unit": claim.unit,
                 "tolerance": str(claim.tolerance) if claim.tolerance else None,
                 "verdict": row.verdict,
-                "why": row.absent or claim.why,
+                "why": row.reason,
                 "source": claim.source,
             }
 

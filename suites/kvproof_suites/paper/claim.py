@@ -11,31 +11,34 @@ Value = float | tuple[float, float]
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How far from the published figure ours may lie."""
+    """How far from the published figure ours may lie, or a bound that it has to keep whatever was published."""
 
     amount: float
     unit: str
-    """"points": of the figure itself, such as percentage points; "%": of the published figure; "above": ours may lie
-    anywhere above, the published figure being a lower bound; "below": anywhere below."""
+    """"points": of the figure itself, such as percentage points; "%": of the published figure; "at least" and
+    "at most": ``amount`` is the bound."""
+
+    @property
+    def is_bound(self) -> bool:
+        return self.unit in ("at least", "at most")
 
     def __str__(self) -> str:
-        if self.unit in ("above", "below"):
-            return "ours at least" if self.unit == "above" else "ours at most"
+        if self.is_bound:
+            return f"{self.unit} {round(self.amount, 2):g}"
         return f"±{self.amount:g} {self.unit}" if self.amount else "exact"
 
-    def holds(self, published: float, ours: Value) -> bool:
+    def holds(self, published: float | None, ours: Value) -> bool:
         low, high = ours if isinstance(ours, tuple) else (ours, ours)
-        if self.unit == "above":
-            return low >= published
-        if self.unit == "below":
-            return high <= published
+        if self.is_bound:
+            return low >= self.amount if self.unit == "at least" else high <= self.amount
+        if published is None:
+            raise ValueError(f"a tolerance of {self} needs a published figure")
         room = self.amount * (abs(published) / 100 if self.unit == "%" else 1)
         slack = 1e-9 * abs(published)  # of the sums of floats on the way, not of the claim
         return low - room - slack <= published <= high + room + slack
 
 
 EXACT = Tolerance(0, "points")
-AT_LEAST, AT_MOST = Tolerance(0, "above"), Tolerance(0, "below")
 
 
 def points(amount: float) -> Tolerance:
@@ -46,6 +49,14 @@ def percent(amount: float) -> Tolerance:
     return Tolerance(amount, "%")
 
 
+def at_least(bound: float) -> Tolerance:
+    return Tolerance(bound, "at least")
+
+
+def at_most(bound: float) -> Tolerance:
+    return Tolerance(bound, "at most")
+
+
 @dataclass(frozen=True)
 class Claim:
     """One figure. ``key`` is what the computation calls it."""
@@ -53,7 +64,7 @@ class Claim:
     key: str
     says: str
     published: float | None
-    """None: nothing was published, and ours is shown for what it is."""
+    """None: nothing was published."""
     source: str
     tolerance: Tolerance | None = None
     """None: shown, not asserted."""
@@ -72,11 +83,16 @@ class Row:
     absent: str = ""
 
     @property
+    def reason(self) -> str:
+        """Why this tolerance, or why none, or why nothing was computed; may be empty."""
+        return self.absent or self.claim.why
+
+    @property
     def verdict(self) -> str:
         claim = self.claim
         if self.ours is None:
             return "not run"
-        if claim.tolerance is None or claim.published is None:
+        if claim.tolerance is None:
             return "shown, not asserted"
         return "holds" if claim.tolerance.holds(claim.published, self.ours) else "missed"
 

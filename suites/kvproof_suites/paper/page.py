@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from string import ascii_lowercase
 from textwrap import fill
 
 from kvproof_suites.paper.claim import Chart, Row, Value
@@ -62,19 +63,34 @@ def published(row: Row) -> str:
     return f"{figure} {claim.unit}".strip()
 
 
-def cells(row: Row) -> tuple[str, ...]:
-    """In the order of ``COLUMNS``; a reason stands with the tolerance that it explains, or with the verdict."""
+def letters(rows: Sequence[Row]) -> dict[str, str]:
+    """Each reason once, with the letter that stands for it in the table."""
+    reasons = dict.fromkeys(row.reason for row in rows if row.reason)
+    return dict(zip(reasons, ascii_lowercase, strict=False))
+
+
+def cells(rows: Sequence[Row]) -> list[tuple[str, ...]]:
+    """In the order of ``COLUMNS``; a letter refers to the reason for a tolerance, or for having none."""
+    known = letters(rows)
+    return [_cells(row, f" ({known[row.reason]})" if row.reason else "") for row in rows]
+
+
+def _cells(row: Row, letter: str) -> tuple[str, ...]:
     claim = row.claim
-    asserted = claim.tolerance is not None
-    tolerance = f"{claim.tolerance}" + (f": {claim.why}" if claim.why else "") if asserted else "–"
-    reason = row.absent or ("" if asserted else claim.why)
-    verdict = row.verdict + (f": {reason}" if reason else "")
+    is_judged = claim.tolerance is not None and not row.absent
+    tolerance = "–" if claim.tolerance is None else str(claim.tolerance)
+    tolerance, verdict = (tolerance + letter, row.verdict) if is_judged else (tolerance, row.verdict + letter)
     return (claim.says, published(row), told(row.ours, claim.unit), tolerance, verdict, claim.source)
+
+
+def notes(rows: Sequence[Row]) -> list[str]:
+    return [f"({letter}) {reason}." for reason, letter in letters(rows).items()]
 
 
 def section_markdown(section: Section, rows: Sequence[Row], charts: Sequence[Chart]) -> str:
     """Title, what is compared, the table, and the plots with their figures."""
-    parts = [f"## {section.title}", fill(section.lead, 120), table(COLUMNS, [cells(row) for row in rows])]
+    parts = [f"## {section.title}", fill(section.lead, 120), table(COLUMNS, cells(rows))]
+    parts += [fill(" ".join(notes(rows)), 120)] if notes(rows) else []
     for chart in charts:
         parts.append(f"![{chart.title}](paper-{chart.name}.png)")
         if not chart.is_bars:

@@ -21,7 +21,14 @@ AT_3M = "of all that could be found, left by 3 million tokens"
 
 def claims_of(name: str, num_requests: int, mean_prompt: int, ratio: int, left: int) -> tuple[Claim, ...]:
     return (
-        Claim(f"{name} requests", f"{name}: requests", num_requests, TABLE_2, EXACT, "tells the file"),
+        Claim(
+            f"{name} requests",
+            f"{name}: requests",
+            num_requests,
+            TABLE_2,
+            EXACT,
+            "a file of another length is another trace",
+        ),
         Claim(f"{name} prompt", f"{name}: mean prompt", mean_prompt, TABLE_2, points(1), "whole tokens", "tokens"),
         Claim(f"{name} ratio", f"{name}: found in a cache without end", ratio, TABLE_2, points(5), READINGS, "%"),
         Claim(f"{name} left", f"{name}: {AT_3M}", left, FIGURE_9, points(5), CACHE, "%"),

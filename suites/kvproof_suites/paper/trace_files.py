@@ -8,7 +8,10 @@ from pathlib import Path
 
 from kvproof_traces import Request, load
 
-AZURE = {"Azure conversation": "AzureLLMInferenceTrace_conv.csv"}
+AZURE = {
+    "Azure conversation": "AzureLLMInferenceTrace_conv.csv",
+    "Azure code": "AzureLLMInferenceTrace_code.csv",
+}
 MOONCAKE = {
     "conversation": "mooncake_conversation_trace.jsonl",
     "synthetic": "mooncake_synthetic_trace.jsonl",

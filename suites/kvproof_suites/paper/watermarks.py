@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from kvproof_suites.paper.claim import AT_LEAST, Chart, Claim, Computed
+from kvproof_suites.paper.claim import Chart, Claim, Computed, at_least
 from kvproof_suites.paper.composition import NUM_SLOTS
 from kvproof_suites.paper.lengths import MAX_MODEL_LEN, SHAREGPT, requests
 from kvproof_traces.simulation import Pool, Scheduler, simulate
 
 WATERMARKS = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2)
 NUM_REQUESTS = 10_000
-SOURCE = "what a watermark is for; no published figure"
+SOURCE = "what a watermark is for"
 
 CLAIMS = (
-    Claim("use", "slots in use fall from each watermark to the next", 0, SOURCE, AT_LEAST, unit="points"),
-    Claim("preemptions", "preemptions in 100 requests fall from each to the next", 0, SOURCE, AT_LEAST),
+    Claim("use", "slots in use fall from each watermark to the next", None, SOURCE, at_least(0), unit="points"),
+    Claim("preemptions", "preemptions in 100 requests fall from each to the next", None, SOURCE, at_least(0)),
 )
 
 

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from kvproof_suites import cli
 from kvproof_suites.paper import composition, prefix_hits, sections, sharing, worked_example
 from kvproof_suites.paper.allocators import make
-from kvproof_suites.paper.claim import AT_LEAST, AT_MOST, EXACT, Claim, Computed, judge, percent, points
+from kvproof_suites.paper.claim import EXACT, Claim, Computed, at_least, at_most, judge, percent, points
 from kvproof_suites.paper.lengths import ALPACA, MAX_MODEL_LEN, SHAREGPT, requests
 from kvproof_suites.paper.page import section_markdown
 from kvproof_suites.paper.sections import SECTIONS
@@ -83,15 +83,20 @@ def test_figures_that_may_not_be_asserted_are_not():
         (points(1), 16.2, (15.1, 15.3), True),
         (points(1), 16.2, (15.0, 15.1), False),
         (points(0), 16.2, (15.0, 17.0), True),
-        (AT_LEAST, 50, (50, 60), True),
-        (AT_LEAST, 50, (49, 60), False),
-        (AT_MOST, 50, 50, True),
-        (AT_MOST, 50, 50.1, False),
-        (AT_MOST, 50, (49, 51), False),
+        (at_least(50), None, (50, 60), True),
+        (at_least(50), None, (49, 60), False),
+        (at_most(50), 40, 50, True),
+        (at_most(50), 40, 50.1, False),
+        (at_most(50), None, (49, 51), False),
     ],
 )
 def test_a_tolerance_holds_up_to_its_edge(tolerance, published, ours, holds):
     assert tolerance.holds(published, ours) is holds
+
+
+def test_a_tolerance_without_a_published_figure_is_an_error():
+    with pytest.raises(ValueError, match="±3 points needs a published figure"):
+        points(3).holds(None, 1)
 
 
 def test_a_figure_without_a_claim_and_a_claim_without_a_figure_are_errors():
@@ -122,13 +127,20 @@ def test_one_missed_figure_exits_with_1_and_is_named(monkeypatch):
 def test_all_that_holds_exits_with_0():
     told = paper("worked-example", "kv-bytes", "chat")
     assert told.exit_code == cli.CONFORMS
-    assert told.stderr == "16 holds\n"
+    assert told.stderr.endswith("\n16 holds\n")
+
+
+def test_a_reason_is_told_once_and_referred_to_by_letter():
+    told = paper("chat")
+    assert told.stdout.count("\texact (a)\tholds\t") == 3
+    assert told.stderr.startswith("(a) the pool / 2,048.\n")
 
 
 def test_without_the_traces_their_figures_are_not_run_and_nothing_is_verified():
     told = paper("prefix-hits")
     assert told.exit_code == cli.NOTHING_VERIFIED
-    assert "not run: needs mooncake_conversation_trace.jsonl in --traces" in told.stdout
+    assert told.stdout.count("\tnot run (a)\t") == told.stdout.count("\tnot run (b)\t") == 4
+    assert "(a) needs mooncake_conversation_trace.jsonl in --traces." in told.stderr
 
 
 def test_another_file_under_the_name_of_a_trace_is_missed(tmp_path):
