@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from kvproof_traces.simulation.agenda import NEVER
 from kvproof_traces.simulation.buddy import Buddy, order_of
 from kvproof_traces.simulation.entry import Entry
 from kvproof_traces.simulation.settings import Pool
@@ -12,11 +11,9 @@ from kvproof_traces.simulation.tally import Tally
 class ContiguousPool:
     """The calls of ``PagedPool``. Branches share nothing: each has a reservation and its own copy of the prompt."""
 
-    next_event = NEVER
+    diverging = None  # beams change nothing: each has its own copy of everything
     free = 0
     has_freed, can_glide = False, True
-    saved = num_copies = 0
-    block_size = 1
 
     def __init__(self, pool: Pool) -> None:
         self.policy, self.num_slots = pool.policy, pool.num_slots
@@ -41,12 +38,10 @@ class ContiguousPool:
         return entry.width * self._reservation(entry)
 
     def has_room(self, entry: Entry, *, alone: bool) -> bool:
-        if entry.width == 1:
-            return self.buddy.can_take(self._reservation(entry))
-        return self._take(entry) and self._give_back(entry)
+        """Takes it, where there is: ``admit`` has to follow."""
+        return self._take(entry)
 
     def admit(self, entry: Entry) -> int:
-        self._take(entry)
         entry.num_computed = 0
         self.reserved += entry.width * self._reservation(entry)
         self.promised += entry.width * (entry.prompt + entry.final)
@@ -64,9 +59,6 @@ class ContiguousPool:
         entry.num_computed = None
         entry.base = entry.num_generated - step
         self.growing += entry.width if entry.final else 0
-
-    def announce_forks(self, step: int) -> None:
-        """Beams change nothing: each has its own copy of everything."""
 
     def shortage(self, step: int) -> int:
         return 0
@@ -126,8 +118,7 @@ class ContiguousPool:
             return False
         return True
 
-    def _give_back(self, entry: Entry) -> bool:
-        for place in entry.places:
+    def _give_back(self, entry: Entry) -> None:
+        for place in reversed(entry.places):  # so that a try that failed changes nothing
             self.buddy.give_back(*place)
         entry.places.clear()
-        return True

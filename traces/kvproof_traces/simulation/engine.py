@@ -62,7 +62,7 @@ class Engine:
             if on_progress is not None:
                 on_progress(self.tally.num_ended)
         self.tally.num_requests = self.waiting.num_requests
-        self.tally.num_copies = self.pool.num_copies
+        self.tally.num_copies = self.pool.diverging.num_copies if self.pool.diverging is not None else 0
         return self.tally
 
     def _begin(self) -> bool:
@@ -133,7 +133,8 @@ class Engine:
         tally = self.tally
         if entry.on_host:
             self.num_free_host_blocks += entry.on_host
-            self._count_swap(entry, entry.prompt + entry.width * entry.num_generated)
+            tally.num_swapped_blocks += entry.on_host
+            self.num_swapped += entry.prompt + entry.width * entry.num_generated
             self.num_left_in_step -= entry.width
             self.num_prefilled += entry.width
             return
@@ -144,10 +145,6 @@ class Engine:
             tally.num_prompt_tokens += entry.prompt
             tally.num_cached_tokens += num_cached
             entry.was_admitted = True
-
-    def _count_swap(self, entry: Entry, num_tokens: int) -> None:
-        self.tally.num_swapped_blocks += entry.on_host
-        self.num_swapped += num_tokens
 
     def _continue_prefill(self, entry: Entry) -> None:
         num_tokens = min(self.num_left, self.num_left_in_step)
@@ -173,7 +170,8 @@ class Engine:
         self.ends.add(entry.last_step, entry)
 
     def _make_room(self) -> None:
-        self.pool.announce_forks(self.step)
+        if (diverging := self.pool.diverging) is not None:
+            diverging.announce(self.step)
         while self.pool.shortage(self.step) > 0:
             self._preempt(self.running.popitem()[0])
 
@@ -199,7 +197,8 @@ class Engine:
         if swaps and num_blocks <= self.num_free_host_blocks:
             self.pool.swap_out(victim, num_blocks)
             self.num_free_host_blocks -= num_blocks
-            self._count_swap(victim, victim.num_lost)
+            self.tally.num_swapped_blocks += num_blocks
+            self.num_swapped += victim.num_lost
 
     def _leave(self, entry: Entry) -> None:
         entry.running = False
@@ -241,7 +240,9 @@ class Engine:
             return
         if self.may_admit and self.waiting.queue:
             return
-        until = min(self.ends.next_step, pool.next_event)
+        until = self.ends.next_step
+        if pool.diverging is not None:
+            until = min(until, pool.diverging.forks.next_step)
         if self.clock.step_time is not None:
             most = pool.num_steps_with_room(self.step, until)
             arrival_ms = self.waiting.next_arrival_ms()

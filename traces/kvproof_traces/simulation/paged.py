@@ -6,10 +6,9 @@ A sequence of context ``c`` needs a block for its next token when ``c`` is a mul
 
 from __future__ import annotations
 
-from kvproof_traces.simulation.agenda import Agenda
+from kvproof_traces.simulation.diverging import Diverging
 from kvproof_traces.simulation.entry import Entry
-from kvproof_traces.simulation.forks import Branches
-from kvproof_traces.simulation.prefix import Node, PrefixCache
+from kvproof_traces.simulation.prefix import PrefixCache
 from kvproof_traces.simulation.settings import Pool
 from kvproof_traces.simulation.tally import Tally
 from kvproof_traces.simulation.window import Window
@@ -31,13 +30,9 @@ class PagedPool:
         """Slots with a token; and tokens of context, where one that two sequences share counts twice."""
         self.saved = 0
         """Blocks that would be held beside if nothing were shared."""
-        self.num_copies = self.num_copies_due = 0
-        """Copies on write: so far, and in this step."""
         self.has_freed = False
         """Whether the last step gave blocks back though nothing had ended."""
-        self.copying: dict[Entry, int] = {}
-        """Who forks or diverges in this step, and the blocks needed for that."""
-        self.forks = Agenda()
+        self.diverging = Diverging(self)
         self.cache = PrefixCache(self) if pool.prefix_cache else None
         self.window = Window(pool.window, self.block_size) if pool.window is not None else None
         self.can_glide = self.window is None
@@ -115,30 +110,26 @@ class PagedPool:
         self.saved += entry.num_saved
         self.growing += entry.width if entry.final else 0
         self.need[-(entry.prompt + entry.base) % self.block_size] += entry.width if entry.final else 0
-        if not entry.num_generated and entry.width > 1 and entry.final and entry.prompt % self.block_size:
-            self._announce(entry, entry.width - 1)
-        self._await_fork(entry)
+        self.diverging.begin(entry)
         if self.window is not None:
             self.window.join(entry, step)
 
-    def announce_forks(self, step: int) -> None:
-        """Note what the forks of this step need, before they are made."""
-        for entry in self.forks.pop(step):
-            if entry.running and entry.num_computed is None and self._fork_step(entry) == step:
-                due = [child for position, _, child in self._forks_left(entry) if position == entry.base + step]
-                if not entry.context(step) % self.block_size:
-                    due = [] if entry.width == entry.num_branches else list(set(due) - entry.branch_ids())
-                self._announce(entry, len(due))
-
     def shortage(self, step: int) -> int:
         """Blocks missing for the tokens of ``step``; not above 0 when there are enough."""
-        return self.need[step % self.block_size] + self.num_copies_due - self.free
+        return self.need[step % self.block_size] + self.diverging.num_due - self.free
+
+    def widen(self, entry: Entry, context: int) -> None:
+        """A branch more, before the tokens of this step."""
+        entry.width += 1
+        self.growing += 1
+        self.need[-(entry.prompt + entry.base) % self.block_size] += 1
+        self.reads += context
 
     def grow(self, step: int) -> None:
         """The tokens of ``step``, for which there is room."""
-        self.has_freed = bool(self.copying)
-        if self.copying:
-            self._diverge(step)
+        self.has_freed = bool(self.diverging.due)
+        if self.diverging.due:
+            self.diverging.make(step)
         self.free -= self.need[step % self.block_size]
         self.tokens += self.growing
         self.reads += self.growing
@@ -159,12 +150,6 @@ class PagedPool:
         tally.blocks += num_used
         tally.saved += self.saved
 
-    @property
-    def next_event(self) -> int:
-        """The first step that is more than growth."""
-        starts = self.window.starts.next_step if self.window is not None else self.forks.next_step
-        return min(starts, self.forks.next_step)
-
     def num_steps_with_room(self, step: int, until: int) -> int:
         """From ``step`` on, at most up to ``until``, before blocks run out."""
         start, size, need, free = step, self.block_size, self.need, self.free
@@ -182,17 +167,19 @@ class PagedPool:
             sum_of_free += free
             step += 1
         num_steps, self.free = step - start, free
-        num_used = num_steps * self.num_blocks - sum_of_free
-        num_tokens = num_steps * self.tokens + self.growing * (num_steps * (num_steps + 1) // 2)
-        tally.tokens += num_tokens
-        tally.promised += num_tokens
-        tally.held += num_used * size
-        tally.blocks += num_used
-        tally.saved += num_steps * self.saved
+        self._observe_many(num_steps, num_steps * self.num_blocks - sum_of_free, tally)
         self.tokens += num_steps * self.growing
         self.reads += num_steps * self.growing
         self._settle()
         return num_steps
+
+    def _observe_many(self, num_steps: int, sum_of_used: int, tally: Tally) -> None:
+        num_tokens = num_steps * self.tokens + self.growing * (num_steps * (num_steps + 1) // 2)
+        tally.tokens += num_tokens
+        tally.promised += num_tokens
+        tally.held += sum_of_used * self.block_size
+        tally.blocks += sum_of_used
+        tally.saved += num_steps * self.saved
 
     def commit(self, entry: Entry) -> bool:
         """What was prefilled in this step is written; whether somebody else may find it."""
@@ -208,19 +195,17 @@ class PagedPool:
 
         ``is_new``: admitted in this step, so that nothing is written.
         """
-        self.num_copies_due -= self.copying.pop(entry, 0)
+        self.diverging.withdraw(entry)
         if entry.num_computed is None:
             num_blocks, num_tokens = self._stop_decoding(entry, context)
         else:
-            num_blocks, num_tokens = (
-                self._prefilled(entry, entry.num_computed),
-                self._counted(entry, entry.num_computed),
-            )
+            num_blocks = self._prefilled(entry, entry.num_computed)
+            num_tokens = self._counted(entry, entry.num_computed)
             self.reads -= num_tokens
         num_cached = 0
         if self.cache is not None and entry.held is not None:
             is_written = entry.num_computed is None and not is_new
-            num_cached = self._release_cached(entry, num_blocks, context if is_written else None)
+            num_cached = self.cache.release(entry, num_blocks, context if is_written else None)
         self.free += num_blocks - num_cached
         self.tokens -= num_tokens - num_cached * self.block_size
         self._settle()
@@ -242,21 +227,6 @@ class PagedPool:
         num_tokens = entry.width * context - entry.num_saved_tokens - num_gone * self.block_size
         return self._blocks(entry, context, entry.num_saved) - num_gone, num_tokens
 
-    def _release_cached(self, entry: Entry, num_blocks: int, context: int | None) -> int:
-        """Let the cache have what is written, all ``context`` tokens or what was before; gives what it had already."""
-        held, size = entry.held, self.block_size
-        assert self.cache is not None
-        assert held is not None
-        num_cached, num_full, num_other = held.num_blocks, held.num_written_blocks, 0
-        if context is not None:
-            num_full = context // size
-            if entry.width > 1:
-                num_tails = entry.width if context > entry.prompt else 1
-                num_full = entry.prompt // size
-                num_other = num_blocks - num_full - (num_tails if context % size else 0)
-        self.cache.release(entry, num_full, num_other)
-        return num_cached
-
     def _settle(self) -> None:
         if self.cache is not None:
             self.cache.settle()
@@ -277,63 +247,3 @@ class PagedPool:
             return 0
         num_tokens = entry.prompt if entry.num_generated else entry.prompt + self.block_size - 1
         return (entry.width - 1) * (num_tokens // self.block_size)
-
-    def _announce(self, entry: Entry, num_blocks: int) -> None:
-        self.copying[entry] = num_blocks
-        self.num_copies_due += num_blocks
-
-    def _forks_left(self, entry: Entry) -> tuple[tuple[int, int, int], ...]:
-        return entry.request.forks[entry.next_fork :]
-
-    def _fork_step(self, entry: Entry) -> int:
-        forks = self._forks_left(entry)
-        return forks[0][0] - entry.base if forks else -1
-
-    def _await_fork(self, entry: Entry) -> None:
-        if entry.final and entry.next_fork < len(entry.request.forks):
-            self.forks.add(self._fork_step(entry), entry)
-
-    def _diverge(self, step: int) -> None:
-        """Make this step's forks, and the copies of the blocks that two branches would write into."""
-        for entry in self.copying:
-            if entry.base + step == 0:
-                self._copy(entry, entry.width - 1, entry.prompt % self.block_size)
-                continue
-            while self._fork_step(entry) == step:
-                self._fork(entry, step)
-            self._await_fork(entry)
-        self.copying.clear()
-        self.num_copies_due = 0
-
-    def _fork(self, entry: Entry, step: int) -> None:
-        _, parent, child = entry.request.forks[entry.next_fork]
-        context, size = entry.context(step), self.block_size
-        if entry.branches is None:
-            entry.branches = Branches(entry.branch_ids(), entry.prompt // size)
-        num_blocks, is_new = entry.branches.fork(parent, child, context, size)
-        entry.next_fork += 1
-        num_tokens = context if is_new else num_blocks * size - -context % size
-        if is_new:
-            entry.width += 1
-            self.growing += 1
-            self.need[-(entry.prompt + entry.base) % size] += 1
-            self.reads += context
-        else:
-            self.free += num_blocks
-            self.tokens -= num_tokens
-            if self.cache is not None and entry.base + step > entry.num_generated:  # else nothing is written yet
-                self.cache.keep(Node(None, num_blocks - (context % size > 0), 0))
-        entry.num_saved += num_blocks
-        entry.num_saved_tokens += num_tokens
-        self.saved += num_blocks
-        if context % size:
-            self._copy(entry, 1, context % size)
-
-    def _copy(self, entry: Entry, num_copies: int, num_tokens: int) -> None:
-        """``num_copies`` blocks of ``num_tokens`` tokens become a branch's own."""
-        self.free -= num_copies
-        self.tokens += num_copies * num_tokens
-        self.num_copies += num_copies
-        entry.num_saved -= num_copies
-        entry.num_saved_tokens -= num_copies * num_tokens
-        self.saved -= num_copies

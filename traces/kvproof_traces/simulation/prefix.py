@@ -137,14 +137,27 @@ class PrefixCache:
             held.next_key += 1
         return held.num_blocks > before
 
-    def release(self, entry: Entry, num_full_blocks: int, num_other_blocks: int) -> None:
-        """Disown, the last blocks first. ``num_full_blocks`` logical ones are complete and written; of other branches
-        there are ``num_other_blocks`` beside, which nobody finds again."""
-        held, pool = entry.held, self.pool
+    def release(self, entry: Entry, num_blocks: int, context: int | None) -> int:
+        """Disown, the last blocks first; of ``num_blocks`` gives those that were in the cache.
+
+        ``context``: tokens a branch, all written; None: no more than was by the end of the last step.
+        """
+        held = entry.held
         assert held is not None
-        self.keep(Node(None, num_other_blocks, 0))
-        held.remnant = Node(None, max(0, num_full_blocks - held.num_keyed_blocks), 0)
+        num_cached, num_full = held.num_blocks, held.num_written_blocks
+        if context is not None:
+            num_full = context // self.block_size
+            if entry.width > 1:  # nobody finds again what several branches have generated
+                num_full = entry.prompt // self.block_size
+                num_tails = entry.width if context > entry.prompt else 1
+                self.keep(Node(None, num_blocks - num_full - (num_tails if context % self.block_size else 0), 0))
+        held.remnant = Node(None, max(0, num_full - held.num_keyed_blocks), 0)
         self.keep(held.remnant)
+        self._disown(held)
+        return num_cached
+
+    def _disown(self, held: Held) -> None:
+        pool = self.pool
         for node in reversed(held.nodes):
             node.num_owners -= 1
             if not node.num_owners:
