@@ -12,6 +12,7 @@ from kvproof_impls.contract import (
     PagedKernel,
 )
 from kvproof_impls.function import from_function
+from kvproof_impls.recording import recorded
 from kvproof_impls.registry import Implementation, ImplementationError, Unavailable, load, names
 
 __all__ = [
@@ -30,4 +31,5 @@ __all__ = [
     "from_function",
     "load",
     "names",
+    "recorded",
 ]

@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
+from kvproof_impls.history import plain
 from kvproof_suites.allocator import invariants
 from kvproof_suites.allocator.demand import num_needed
 from kvproof_suites.allocator.history import History
@@ -46,11 +47,16 @@ class Driver:
         self._unused = itertools.count(1_000_000)
         self.history = History(allocator.num_blocks, allocator.block_size, late)
 
-    def allocate(self, seq: Hashable, tokens: Sequence[int], key: tuple[Hashable, ...] = ()) -> int:
+    def allocate(
+        self, seq: Hashable, tokens: Sequence[int], key: tuple[Hashable, ...] = (), max_tokens: int | None = None
+    ) -> int:
+        """``max_tokens`` goes to an allocator that reserves by it, of which ``can_allocate`` then can't be told."""
         tokens = list(tokens)
-        fits = bool(self.ask("can_allocate", len(tokens)))
-        cached = int(self.operate("allocate", seq, tokens, *([key] if key else []), certain=fits))
-        if not fits and not cached:
+        told = max_tokens is not None and invariants.reserves_ahead(self)
+        fits = not told and bool(self.ask("can_allocate", len(tokens)))
+        more = [key, max_tokens] if told else [key] if key else []
+        cached = int(self.operate("allocate", seq, tokens, *more, certain=fits))
+        if not fits and not cached and not told:
             self.report("A6", f"can_allocate({len(tokens)}) was False, and allocate took {len(tokens)} uncached tokens")
         self.live[seq] = Live(key, self.epoch, tags_of(key, self.epoch, tokens))
         self._remember(key, tuple(tokens))
@@ -207,8 +213,9 @@ class Driver:
         before = self.observe() if "A6" in self.laws else None
         operation = self.history.add(method, args)
         try:
-            operation.returned = getattr(self.allocator, method)(*args)
-            return operation.returned
+            returned = getattr(self.allocator, method)(*args)
+            operation.returned = plain(returned)  # now: a step's tensors may be buffers
+            return returned
         except MemoryError as error:
             operation.raised = "MemoryError"
             excused = invariants.reserves_ahead(self) and method != "allocate"

@@ -1,42 +1,21 @@
 """What an allocator was asked to do and what it answered, as lines of JSON that any allocator can be put through.
 
-The first line says what the allocator was made with; each further one is an operation: its name, its arguments by name,
-and what came of it. ``kvproof replay`` reads it.
+``kvproof_impls.history`` has the format, ``kvproof replay`` reads it.
 """
 
 from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
+from kvproof_impls.history import FIELDS, MARK, VERSION, plain
+
 HISTORY = pytest.StashKey["History"]()
 """On a test: what its last driver was asked to do."""
-
-VERSION = 1
-MARK = "kvproof_history"
-
-FIELDS: dict[str, tuple[str, ...]] = {
-    "allocate": ("seq", "tokens", "key"),
-    "append": ("seq", "tokens"),
-    "append_step": ("seqs", "tokens"),
-    "free": ("seq",),
-    "fork": ("parent", "child"),
-    "commit": ("seq",),
-    "reserve": ("seq", "num_tokens"),
-    "truncate": ("seq", "num_tokens"),
-    "swap_out": ("seq",),
-    "swap_in": ("seq",),
-    "reset_prefix_cache": (),
-    "block_table": ("seq",),
-    "can_allocate": ("num_tokens",),
-}
-"""Operations and the names of their arguments; all but the last two change the state, and those are only here to be
-refused."""
 
 
 @dataclass
@@ -45,6 +24,10 @@ class Operation:
     args: tuple[Any, ...]
     returned: Any = None
     raised: str | None = None
+    free: int | None = None
+    """Free blocks after it, where they were recorded."""
+    ended: bool = True
+    """False when the process ended inside: what came of it nobody knows."""
     must_raise: str | None = None
     """The contract forbids the call: the error that it must end in."""
 
@@ -53,7 +36,8 @@ class Operation:
         told = {"op": self.name, **dict(zip(known, self.args, strict=False))}
         if self.must_raise:
             return told | {"must_raise": self.must_raise}
-        return told | ({"raised": self.raised} if self.raised else {"returned": plain(self.returned)})
+        told |= {"raised": self.raised} if self.raised else {"returned": plain(self.returned)}
+        return told | ({} if self.free is None else {"free": self.free})
 
     @property
     def ending(self) -> str | None:
@@ -95,21 +79,3 @@ class History:
             "law": self.law,
         }
         return "".join(f"{json.dumps(line)}\n" for line in (head, *(op.record() for op in self.operations)))
-
-
-def plain(returned: Any) -> Any:
-    """A number of tokens, copies as pairs, or the slots of a step."""
-    if returned is None or isinstance(returned, int | str):
-        return returned
-    slots = getattr(returned, "slot_mapping", None)
-    if slots is not None:
-        return [int(slot) for slot in slots]
-    try:
-        return [[int(block) for block in pair] for pair in returned]
-    except TypeError:
-        return repr(returned)
-
-
-def hashable(value: Any) -> Hashable:
-    """An id as JSON has it: a list stands for a tuple."""
-    return tuple(map(hashable, value)) if isinstance(value, list) else value

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
 from kvproof_suites.allocator.shadow import Tag, place
 
@@ -77,32 +77,44 @@ def read_back(driver: Driver) -> Iterator[str]:
 
 
 def found_is_committed(driver: Driver) -> Iterator[str]:
-    for text, tag in promises(driver):
+    for promise, tag in promises(driver):
         if tag not in driver.committed and not from_before_reset(driver, tag):
-            yield f"{text}; {tag} is in no block that was complete and committed"
+            yield f"{promise}; {tag} is in no block that was complete and committed"
 
 
 def found_is_held(driver: Driver) -> Iterator[str]:
-    for text, tag in promises(driver):
+    for promise, tag in promises(driver):
         if not driver.shadow.holds(tag) and not from_before_reset(driver, tag):
-            yield f"{text}; no slot of the pool holds {tag}"
+            yield f"{promise}; no slot of the pool holds {tag}"
 
 
 def found_is_recent(driver: Driver) -> Iterator[str]:
-    for text, tag in promises(driver):
+    for promise, tag in promises(driver):
         if tag not in driver.committed and from_before_reset(driver, tag):
-            yield f"{text}; {tag} was committed before the cache was reset, and never since"
+            yield f"{promise}; {tag} was committed before the cache was reset, and never since"
 
 
-def promises(driver: Driver) -> Iterator[tuple[str, Tag]]:
+class Promise(NamedTuple):
+    """Spelled out only where it is broken: a history of real prompts has a million that are kept."""
+
+    query: list[int]
+    key: tuple[Hashable, ...]
+    found: int
+
+    def __str__(self) -> str:
+        return f"cached_prefix({self.query}, {self.key!r}) is {self.found}"
+
+
+def promises(driver: Driver) -> Iterator[tuple[Promise, Tag]]:
     """What ``cached_prefix`` says of the prefixes that were seen, as the tags that must then be in the pool."""
     if not driver.can("cached_prefix"):
         return
     for key, tokens in driver.known:
         query = [*tokens, 0]  # one more token, so that a cap that leaves one to compute doesn't hide the last block
         found = driver.ask("cached_prefix", query, key)
+        promise = Promise(query, key, found)
         for length in range(1, min(found, len(tokens)) + 1):
-            yield f"cached_prefix({query}, {key!r}) is {found}", Tag(key, driver.epoch, tokens[:length])
+            yield promise, Tag(key, driver.epoch, tokens[:length])
 
 
 def from_before_reset(driver: Driver, tag: Tag) -> bool:

@@ -19,8 +19,11 @@ all earlier ones.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from typing import NamedTuple
+
+MAX_TOLD = 16
+"""Numbers of a list that a text spells out."""
 
 
 class Tag(NamedTuple):
@@ -35,7 +38,14 @@ class Tag(NamedTuple):
     def __str__(self) -> str:
         under = f" under key {self.key!r}" if self.key else ""
         since = f" (since reset {self.epoch})" if self.epoch else ""
-        return f"token {self.prefix[-1]} at position {len(self.prefix) - 1} of {list(self.prefix)}{under}{since}"
+        return f"token {self.prefix[-1]} at position {len(self.prefix) - 1} of {shortened(self.prefix)}{under}{since}"
+
+
+def shortened(values: Sequence[int]) -> str:
+    """As a list; of many the first and the last, since a real prompt fills a screen."""
+    if len(values) <= MAX_TOLD:
+        return str(list(values))
+    return f"[{', '.join(map(str, values[: MAX_TOLD - 1]))}, ... {values[-1]}]"
 
 
 def tags_of(key: tuple[Hashable, ...], epoch: int, tokens: Iterable[int], before: tuple[int, ...] = ()) -> list[Tag]:

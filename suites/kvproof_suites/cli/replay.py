@@ -25,6 +25,8 @@ AT_LEAST_ONE = click.IntRange(min=1)
 @click.option("--max-num-seqs", type=AT_LEAST_ONE, default=256, show_default=True, help="Sequences that run at once.")
 @click.option("--format", "format_", help="azure, mooncake or native; without it, found from the content.")
 @click.option("--churned", type=click.Path(path_type=Path), help="Write the block tables left behind to this file.")
+@click.option("--record", type=click.Path(path_type=Path), help="Write every operation and its result to this file.")
+@click.option("--compare-only", is_flag=True, help="Of a history: compare results, without the laws; for long ones.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON array.")
 @click.pass_context
 def command(
@@ -37,32 +39,43 @@ def command(
     max_num_seqs: int,
     format_: str | None,
     churned: Path | None,
+    record: Path | None,
+    compare_only: bool,
     as_json: bool,
 ) -> None:
     """Replay the first requests of TRACE through allocators: waste, capacity, preemptions, hit rate.
 
-    A history that a failed law left behind is replayed operation by operation, with the shadow pool, under all laws:
-    exit code 1 when one is broken.
+    A history, which a failed law, --record or `kvproof_impls.recorded` in your own engine leaves behind, is replayed
+    operation by operation, with the shadow pool, under all laws: exit code 1 when one is broken. Its results are
+    compared: what was refused, hits, free blocks, copies and slots, block ids aside.
 
     Without TRACE, a made-up sample. Waste is the share of held slots without a token; peak and mean count the
-    sequences that ran at once. The tables of --churned come from the first allocator, and feed `pytest --churned`.
+    sequences that ran at once. What --churned and --record write comes from the first allocator; block tables feed
+    `pytest --churned`.
 
     \b
     kvproof replay AzureLLMInferenceTrace_conv.csv
     kvproof replay results/20260101-120000-1/repro/C1-0a1b2c3d.jsonl --allocator my_blocks:factory
     kvproof replay trace.jsonl --impl=paged,my_blocks:factory --num-blocks=8192 --churned=churned.json
+    kvproof replay trace.jsonl --impl=my_blocks:factory --record=history.jsonl
+    kvproof replay history.jsonl --allocator=paged,reference
     """
     if trace is not None and replay_history.is_history(trace):
-        given = [name for name in context.params if name not in ("trace", "impl") and is_given(context, name)]
+        of_traces = [name for name in context.params if name not in ("trace", "impl", "compare_only")]
+        given = [name for name in of_traces if is_given(context, name)]
         if given:
             raise click.UsageError(f"{trace} is a history, which has no use for --{given[0].replace('_', '-')}")
-        replay_history.replay(trace, impl)
+        replay_history.replay(trace, impl, judged=not compare_only)
         return
+    if compare_only:
+        raise click.UsageError("--compare-only goes with a history, and there are no results in a trace")
     loaded = replaying.load_trace(trace, limit, format_)
     allocators = replaying.load_allocators(impl)
     sizes = {"block_size": block_size, "num_blocks": num_blocks, "max_num_seqs": max_num_seqs}
     try:
-        replayed = list(replaying.replay_through(allocators, loaded, **sizes))
+        replayed = list(replaying.replay_through(allocators, loaded, **sizes, record=record))
+    except OSError as error:
+        raise click.ClickException(f"{record}: {error.strerror}") from None
     except replaying.AllocatorFailed as error:
         click.echo(f"the replay broke off in {error}", err=True)
         raise click.exceptions.Exit(1) from None
@@ -74,6 +87,8 @@ def command(
         show_table(replaying.COLUMNS, map(replaying.table_row, replayed), title=title)
     if churned:
         _write(replayed, churned)
+    if record:
+        click.echo(f"wrote what {replayed[0].implementation} was asked and answered to {record}", err=True)
 
 
 def is_given(context: click.Context, name: str) -> bool:

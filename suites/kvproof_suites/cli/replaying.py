@@ -88,15 +88,20 @@ def replay_through(
     block_size: int,
     num_blocks: int,
     max_num_seqs: int = 256,
+    record: Path | None = None,
 ) -> Iterator[Replayed]:
-    """Each allocator, fresh, through the same requests; one that fails is told by name."""
+    """Each allocator, fresh, through the same requests; one that fails is told by name. ``record``: where the history
+    of the first one goes."""
+    from kvproof_impls.recording import recorded
     from kvproof_traces import replay
 
-    for implementation in implementations:
+    for index, implementation in enumerate(implementations):
         assert implementation.allocator is not None
         note(f"replaying {len(trace.requests):,} requests of {trace.path.name} through {implementation.name} ...")
         try:
-            allocator = implementation.allocator(num_blocks, block_size)
+            allocator: Any = implementation.allocator(num_blocks, block_size)
+            if record is not None and index == 0:
+                allocator = recorded(allocator, record)
             outcome = replay(trace.requests, allocator, max_num_seqs=max_num_seqs)
         except (
             ArithmeticError,
