@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import random
+import time
+import tracemalloc
 
 import pytest
 
 from kvproof_traces import Request
-from kvproof_traces.simulation import Pool, Scheduler, simulate
+from kvproof_traces.simulation import Pool, Scheduler, in_beams, in_parallel, simulate
 
 WORKED_EXAMPLE = [40, 128, 300, 64, 210, 96, 180, 48, 150, 80, 60, 420, 33, 256, 90, 110]
 """Tokens of each request by its end; a pool of 128 blocks of 16."""
@@ -85,3 +87,64 @@ def test_small_blocks_waste_less():
     shares = [simulate(sharegpt_like(3_000), Pool(15_700, block_size=size)).token_share for size in (1, 16, 64, 256)]
     assert shares == sorted(shares, reverse=True)
     assert 100 * shares[-1] == pytest.approx(76.9, abs=4)
+
+
+@pytest.mark.parametrize("num_samples", [2, 4, 6])
+def test_samples_save_the_prompts_share_of_the_blocks(num_samples):
+    # All alike and alone: the prompt of 20 full blocks is there once, the mean output takes 10.5 blocks a branch.
+    requests = in_parallel([Request(f"r{index}", 0.0, 320, 320) for index in range(5)], num_samples)
+    result = simulate(requests, Pool(1_000_000), Scheduler(max_num_seqs=num_samples))
+    assert result.sharing_saving == pytest.approx((1 - 1 / num_samples) * 20 / 30.5, rel=1e-12)
+
+
+@pytest.mark.parametrize("width", [2, 4, 6])
+def test_beams_save_more_the_more_often_they_are_replaced_and_never_all(width):
+    requests = list(sharegpt_like(60))
+    rates = (0, 0.02, 0.5, 0.99)
+    savings = [
+        simulate(in_beams(requests, width, rate, seed=1), Pool(10**7), Scheduler(max_num_seqs=10**4)).sharing_saving
+        for rate in rates
+    ]
+    assert savings == sorted(savings)
+    assert savings[0] > 0
+    assert savings[-1] < 1 - 1 / width
+    apart = simulate(in_parallel(requests, width), Pool(10**7), Scheduler(max_num_seqs=10**4)).sharing_saving
+    assert savings[0] == apart
+
+
+def test_requests_are_taken_one_by_one():
+    taken = 0
+
+    def counted():
+        nonlocal taken
+        for request in sharegpt_like(3_000):
+            taken += 1
+            yield request
+
+    gaps = []
+    simulate(counted(), Pool(15_700), on_progress=lambda num_ended: gaps.append(taken - num_ended))
+    assert taken == 3_000
+    assert max(gaps) < 500  # those that run or were preempted, and the next one
+
+
+def test_memory_does_not_grow_with_the_number_of_requests():
+    def peak(num_requests):
+        tracemalloc.start()
+        simulate(sharegpt_like(num_requests), Pool(15_700))
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        return most
+
+    assert peak(4_000) < 1.5 * peak(1_000)
+
+
+def test_a_million_requests_take_a_minute():
+    """On a core of its own; here the processor time of a hundredth, and twice that for machines of another kind."""
+    requests = list(sharegpt_like(10_000))
+    start = time.process_time()
+    simulate(requests, Pool(15_700))
+    assert time.process_time() - start < 2 * 60 / 100
+
+
+def test_a_stream_that_is_empty_is_no_error():
+    assert simulate([], Pool(1024)).num_steps == 0

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 
 class Node:
-    """The blocks of one hash id behind one prefix. They are found, owned and evicted together, the last one first."""
+    """The blocks of one hash id behind one prefix. They are owned together, also by a prompt that ends in one of them,
+    and evicted one after the other, the last one first."""
 
     __slots__ = ("key", "num_blocks", "num_owners")
 
