@@ -128,6 +128,14 @@ BUILT_IN: Mapping[str, Entry] = {
         extra="vllm",
         versions=">=0.32,<0.33",
     ),
+    "sglang": Entry(
+        "SGLang's paged allocator and radix tree",
+        allocator="kvproof_impls.sglang_radix:SglangAllocator",
+        distribution="sglang",
+        modules=("sglang", "torch"),
+        extra="sglang",
+        versions=">=0.5.23,<0.5.24",
+    ),
     "nano-vllm": Entry(
         "nano-vllm's BlockManager, from a checkout",
         allocator="kvproof_impls.nano_vllm:NanoVllmAllocator",

@@ -116,7 +116,17 @@ def library() -> SimpleNamespace:
         from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
         from vllm.v1.request import Request
     init_none_hash(sha256)
-    return SimpleNamespace(**locals())
+    return SimpleNamespace(
+        torch=torch,
+        SamplingParams=SamplingParams,
+        sha256=sha256,
+        KVCacheManager=KVCacheManager,
+        get_request_block_hasher=get_request_block_hasher,
+        FullAttentionSpec=FullAttentionSpec,
+        KVCacheConfig=KVCacheConfig,
+        KVCacheGroupSpec=KVCacheGroupSpec,
+        Request=Request,
+    )
 
 
 def make_manager(pool_blocks: int, block_size: int) -> Any:

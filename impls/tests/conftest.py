@@ -109,9 +109,18 @@ def paged():
 
 @pytest.fixture(scope="session")
 def recorded():
-    """The module of recorded signatures."""
-    path = Path(__file__).with_name("recorded_signatures.py")
-    spec = importlib.util.spec_from_file_location("recorded_signatures", path)
+    """The module of recorded signatures of kernels."""
+    return module_beside("recorded_signatures")
+
+
+@pytest.fixture(scope="session")
+def recorded_allocators():
+    """The module of recorded signatures of block managers."""
+    return module_beside("recorded_allocators")
+
+
+def module_beside(name):
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
