@@ -14,11 +14,12 @@ import numpy as np
 
 from kvproof_impls.contract import Copies
 from kvproof_impls.counters import Counters
-from kvproof_impls.paged import sequences
+from kvproof_impls.paged import entries
 from kvproof_impls.paged.fields import NO_FIELDS, Fields, Item
 from kvproof_impls.paged.free_lists import forget_evictable
 from kvproof_impls.paged.layout import EVICTION, NONE, UNNAMED, State, grown, make_state
 from kvproof_impls.paged.names import in_use
+from kvproof_impls.paged.places import places_of
 from kvproof_impls.paged.sequences import SHORT, TOO_NARROW
 from kvproof_impls.paged.tokens import as_tokens
 
@@ -99,7 +100,7 @@ class SingleCalls:
             MemoryError: too few free blocks for the growth and the copy.
         """
         row = self._rows[seq]
-        num_copies = self._call(sequences.append, row, as_tokens(tokens), self._copy)
+        num_copies = self._call(entries.append, row, as_tokens(tokens), self._copy)
         return self._copies(num_copies, seq)
 
     def reserve(self, seq: Hashable, num_tokens: int) -> Copies:
@@ -113,7 +114,7 @@ class SingleCalls:
         row = self._rows[seq]
         if num_tokens < 0:
             raise ValueError(f"can't reserve {num_tokens} tokens for {seq!r}")
-        return self._copies(self._call(sequences.reserve, row, num_tokens, self._copy), seq)
+        return self._copies(self._call(entries.reserve, row, num_tokens, self._copy), seq)
 
     def free(self, seq: Hashable) -> None:
         """Give back what ``seq`` alone owns. Raises KeyError when it is neither live nor preempted."""
@@ -121,7 +122,7 @@ class SingleCalls:
             self._preempted.remove(seq)
             return
         row = self._rows.pop(seq)
-        sequences.cut(self._state, row, 0)
+        entries.release(self._places, row)
         self._free_rows.append(row)
 
     def preempt(self, seq: Hashable) -> None:
@@ -144,7 +145,7 @@ class SingleCalls:
         row = self._rows[parent]
         self._refuse_known(child)
         child_row = self._take_row()
-        sequences.fork(self._state, row, child_row)
+        entries.fork(self._places, row, child_row)
         self._rows[child] = child_row
         self._preempted.discard(child)
         return ()
@@ -160,11 +161,11 @@ class SingleCalls:
         length = int(self._state.sequences[row]["length"])
         if not 0 <= num_tokens <= length:
             raise ValueError(f"can't cut {seq!r} to {num_tokens} tokens: it has {length}")
-        sequences.truncate(self._state, row, num_tokens)
+        entries.truncate(self._places, row, num_tokens)
 
     def commit(self, seq: Hashable) -> None:
         """All tokens of ``seq`` are written: publish its complete blocks. Raises KeyError when it is unknown."""
-        sequences.commit(self._state, self._rows[seq])
+        entries.commit(self._places, self._rows[seq])
 
     def cached_prefix(self, tokens: Sequence[int], key: tuple[Hashable, ...] = (), items: Sequence[Item] = ()) -> int:
         """How many leading tokens ``allocate`` would find cached now."""
@@ -173,7 +174,7 @@ class SingleCalls:
         ids = as_tokens(tokens)
         hits = np.empty(ids.size // self.block_size + 1, np.int32)
         fields = self._fields_of(items, ids.size) if items else NO_FIELDS
-        return int(sequences.find(self._state, ids, fields, self._fields.root(key), hits)) * self.block_size
+        return int(entries.find(self._places, ids, fields, self._fields.root(key), hits)) * self.block_size
 
     def reset_prefix_cache(self) -> None:
         """Forget all that was computed so far; live sequences go on, and publish no more."""
@@ -212,7 +213,7 @@ class SingleCalls:
     def _admit(self, seq: Hashable, tokens: Any, fields: Any, root: int, finds: bool) -> int:
         """``finds`` what is cached, as a new sequence does; one that comes back from the host is under no watermark."""
         row, num_spare = self._take_row(), self._spare() if finds else 0
-        num_hits = self._call(sequences.allocate, row, tokens, fields, root, num_spare, finds)
+        num_hits = self._call(entries.allocate, row, tokens, fields, root, num_spare, finds)
         if num_hits == SHORT:
             self._free_rows.append(row)
             raise MemoryError(
@@ -237,7 +238,7 @@ class SingleCalls:
 
     def _call(self, function: Callable[..., int], *arguments: Any) -> int:
         """A compiled function that says when the tables are too narrow for what it does."""
-        while (result := function(self._state, *arguments)) == TOO_NARROW:
+        while (result := function(self._places, *arguments)) == TOO_NARROW:
             num_seqs, max_blocks = self._state.tables.shape
             self._reshape(grown(self._state, num_seqs, 2 * max_blocks))
         return result
@@ -250,7 +251,7 @@ class SingleCalls:
 
     def _reshape(self, state: State) -> None:
         self._free_rows += range(len(state.sequences) - 1, len(self._state.sequences) - 1, -1)
-        self._state = state
+        self._state, self._places = state, places_of(state)
         self._num_blank, self._num_evictable = state.pool["num_blank"], state.pool["num_evictable"]
 
     def _fields_of(self, items: Sequence[Item], num_tokens: int) -> Any:

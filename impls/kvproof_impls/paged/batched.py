@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from kvproof_impls.contract import Copies
+from kvproof_impls.paged import entries
 from kvproof_impls.paged.allocator import SingleCalls
 from kvproof_impls.paged.fields import NO_FIELDS
 from kvproof_impls.paged.layout import State, grown
 from kvproof_impls.paged.sequences import SHORT
-from kvproof_impls.paged.step import any_twice_at, commit_at, step_at
 from kvproof_impls.paged.tokens import as_tokens
 
 if TYPE_CHECKING:
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
 
 GONE = object()
 """In the remembered batch, where a sequence was that has left."""
-PIECE = 32
 
 
 @dataclass
@@ -48,6 +49,7 @@ class PagedAllocator(SingleCalls):
 
     def __init__(self, num_blocks: int, block_size: int, *, num_host_blocks: int | None = None, **options: Any) -> None:
         self._batch: list[Hashable] = []
+        self._gaps: list[int] = []
         self._buffers: list[StepBuffers] = []
         super().__init__(num_blocks, block_size, **options)
         self.num_host_blocks = num_blocks if num_host_blocks is None else num_host_blocks
@@ -66,11 +68,10 @@ class PagedAllocator(SingleCalls):
         ids = as_tokens(tokens)
         if len(seqs) != ids.size:
             raise ValueError(f"append_step takes one token a sequence: {len(seqs)} sequences, {ids.size} tokens")
-        if seqs != self._batch:
-            self._rebatch(seqs)
+        self._require_batch(seqs)
         buffers = self._buffers or self._make_buffers()
         current = buffers[0]
-        num_copies = step_at(current.places, ids)
+        num_copies = entries.append_step(current.places, ids)
         if num_copies < 0:
             if num_copies == SHORT:
                 raise MemoryError(self._told_shortage(seqs))
@@ -83,9 +84,8 @@ class PagedAllocator(SingleCalls):
 
     def commit_step(self, seqs: Sequence[Hashable]) -> None:
         """``commit`` of each of ``seqs``, or, with a KeyError, of none: when one is unknown or comes twice."""
-        if seqs != self._batch:
-            self._rebatch(seqs)
-        commit_at((self._buffers or self._make_buffers())[0].places, len(seqs))
+        self._require_batch(seqs)
+        entries.commit_step((self._buffers or self._make_buffers())[0].places, len(seqs))
 
     def free(self, seq: Hashable) -> None:
         """Give back what ``seq`` alone owns, on the host too. Raises KeyError when it is unknown."""
@@ -151,53 +151,67 @@ class PagedAllocator(SingleCalls):
         if seq in self._swapped:
             raise KeyError(f"{seq!r} is allocated already, and swapped out")
 
-    def _rebatch(self, seqs: Sequence[Hashable]) -> None:
-        """Remember ``seqs`` as the batch; only rows that hold another sequence than before are looked up."""
-        num_seqs, before = len(seqs), self._batch
-        changed = [*differing(seqs, before), *range(len(before), num_seqs)]
-        found = [self._rows[seqs[index]] for index in changed]
-        buffers, self._batch = self._buffers or self._make_buffers(), [GONE]
-        if num_seqs > len(self._batch_rows):
-            raise KeyError(told_twice(seqs))
-        self._batch_rows[changed] = found
-        if any_twice_at(buffers[0].places, num_seqs):
-            raise KeyError(told_twice(seqs))
-        self._batch = list(seqs)
+    def _require_batch(self, seqs: Sequence[Hashable]) -> None:
+        """The rows of the batch are those of ``seqs``; where it differs from the batch before, they are looked up."""
+        asked = seqs if seqs.__class__ is list else list(seqs)
+        if asked == self._batch:
+            return
+        changed, self._batch = self._changed(asked), [GONE]
+        buffers, rows = self._buffers or self._make_buffers(), self._batch_rows
+        if len(asked) > len(rows):
+            raise KeyError(told_twice(asked))
+        for index in changed:
+            rows[index] = self._rows[asked[index]]
+        if entries.any_twice(buffers[0].places, len(asked)):
+            raise KeyError(told_twice(asked))
+        self._batch = asked.copy()
         for one in buffers:
             one.arrays.common[0] = -1
 
+    def _changed(self, asked: list[Hashable]) -> Iterable[int]:
+        """Rows to look up: where a sequence has left and at the end, if that explains the difference, else all.
+
+        An engine either moves the sequences behind a gap up, or puts another one into it.
+        """
+        before, gaps = self._batch, sorted(self._gaps)
+        self._gaps = []
+        if gaps and asked[gaps[0] : gaps[0] + 1] == before[gaps[0] + 1 : gaps[0] + 2]:
+            for gap in reversed(gaps):
+                del before[gap]
+                self._batch_rows[gap:-1] = self._batch_rows[gap + 1 :]
+            gaps = []
+        gaps = [gap for gap in gaps if gap < len(asked)]
+        for gap in gaps:
+            before[gap] = asked[gap]
+        if asked[: len(before)] != before[: len(asked)]:
+            return range(len(asked))
+        return chain(gaps, range(len(before), len(asked)))
+
     def _leave(self, seq: Hashable) -> None:
         with suppress(ValueError):
-            self._batch[self._batch.index(seq)] = GONE
+            gap = self._batch.index(seq)
+            self._batch[gap] = GONE
+            self._gaps.append(gap)
 
     def _reshape(self, state: State) -> None:
         super()._reshape(state)
-        self._batch, self._buffers = [GONE], []
-        self._batch_rows = np.zeros(len(state.sequences), np.int32)
+        self._batch, self._gaps, self._buffers = [GONE], [], []
+        self._batch_rows = array("i", bytes(4 * len(state.sequences)))
 
     def _make_buffers(self) -> list[StepBuffers]:
         from kvproof_impls.paged.buffers import StepBuffers  # here, so that an allocator alone does not import torch
 
-        self._buffers = [StepBuffers(self._state, self._batch_rows) for _ in range(2)]
+        self._buffers = [StepBuffers(self._state, np.frombuffer(self._batch_rows, np.int32)) for _ in range(2)]
         return self._buffers
 
     def _told_shortage(self, seqs: Sequence[Hashable]) -> str:
-        records = self._state.sequences[self._batch_rows[: len(seqs)]]
+        records = self._state.sequences[np.frombuffer(self._batch_rows, np.int32)[: len(seqs)]]
         full = records["length"] == records["num_blocks"] * self.block_size
         growing = [seq for seq, needs in zip(seqs, full, strict=True) if needs]
         return (
             f"the step needs {len(growing)} blocks for {growing}, and copies of shared last blocks, "
             f"{self.num_free_blocks()} of {self.num_blocks} free; no row was appended"
         )
-
-
-def differing(seqs: Sequence[Hashable], before: Sequence[Hashable]) -> Iterator[int]:
-    """Positions at which the two differ, up to the end of the shorter. Pieces are compared before their entries, since
-    few differ from step to step."""
-    for start in range(0, min(len(seqs), len(before)), PIECE):
-        now, then = seqs[start : start + PIECE], before[start : start + PIECE]
-        if now != then:
-            yield from (start + index for index, (seq, was) in enumerate(zip(now, then, strict=False)) if seq != was)
 
 
 def told_twice(seqs: Sequence[Hashable]) -> str:

@@ -10,7 +10,7 @@ import torch
 
 from kvproof_impls.contract import Copies, PagedBatch
 from kvproof_impls.paged.layout import State
-from kvproof_impls.paged.step import HELD, Buffers, places
+from kvproof_impls.paged.places import HELD, Buffers, places_of
 
 
 class StepBuffers:
@@ -40,7 +40,7 @@ class StepBuffers:
             np.zeros(2 * num_seqs, np.int32),
             np.zeros(1, np.int64),
         )
-        self.places = places(state, self.arrays)
+        self.places = places_of(state, self.arrays)
         self._batch: PagedBatch | None = None
 
     def batch(self, num_seqs: int, num_copies: int) -> PagedBatch:
