@@ -24,15 +24,18 @@ LAST_GENERATION = 2**31 - 1
 @compiled
 def bucket(state: State, parent: int, generation: int, fields: int, tokens: Any, start: int) -> Any:
     """Where the name of ``tokens[start : start + block_size]`` hashes to."""
-    mixed = mix(mix(mix(state.pool[0].seed, parent), generation), fields)
-    for index in range(start, start + state.pool[0].block_size):
-        mixed = mix(mixed, tokens[index])
+    size = state.pool[0].block_size
+    mixed = mix(mix(state.pool[0].seed, parent, generation), fields, size)
+    for index in range(start, start + size - 1, 2):  # two tokens at a time: each round waits for the one before
+        mixed = mix(mixed, tokens[index], tokens[index + 1])
+    if size % 2 == 1:
+        mixed = mix(mixed, tokens[start + size - 1], 0)
     return np.int64(mixed & np.uint64(state.buckets.size - 1))
 
 
 @compiled
-def mix(mixed: Any, word: int) -> Any:
-    mixed = (mixed ^ (np.uint64(word) & LOW)) * ODD
+def mix(mixed: Any, low: int, high: int) -> Any:
+    mixed = (mixed ^ (np.uint64(low) & LOW) ^ (np.uint64(high) << HALF)) * ODD
     return mixed ^ (mixed >> HALF)
 
 

@@ -233,7 +233,7 @@ def fork(state: State, parent: int, child: int) -> None:
 def commit(state: State, row: int) -> None:
     """Publish the complete blocks of ``row`` that are not known yet."""
     sequence, size = state.sequences[row], state.pool[0].block_size
-    if sequence.publishes == 0 or state.contents.size == 0:
+    if sequence.publishes == 0 or state.contents.size == 0 or sequence.length < (sequence.num_known + 1) * size:
         return
     for index in range(sequence.num_known, sequence.length // size):
         block = state.tables[row, index]

@@ -35,10 +35,12 @@ def step(state: State, buffers: Buffers, tokens: Any) -> int:
                 sequence.next_slot = state.tables[row, sequence.length // size] * size
                 sequence.room = size
         write(state, buffers, index, tokens[index])
+    if state.pool[0].window > 0:
+        for index in range(tokens.size):
+            row = buffers.rows[index]
+            release_unseen(state, row, state.sequences[row].length - 1)
     for index in range(tokens.size):
-        row = buffers.rows[index]
-        release_unseen(state, row, state.sequences[row].length - 1)
-        if state.sequences[row].stamp != buffers.held[index].stamp:
+        if state.sequences[buffers.rows[index]].stamp != buffers.held[index].stamp:
             copy_table(state, buffers, index)
             changed = True
     if changed:
