@@ -31,6 +31,7 @@ class Batch:
         self.entries: dict[int, Entry] = {}
         """What runs, by index of the request, in order of admission."""
         self.rows, self.block_ends = Rows(max_num_seqs), BlockEnds(allocator.block_size)
+        self._by_block = "commit" in self.calls.can and "commit_step" not in self.calls.can
         self.num_steps = 0
         self.num_live = 0
         """Sequences, those that generate nothing included."""
@@ -78,7 +79,7 @@ class Batch:
         if "commit_step" in calls.can:
             seqs = self.rows.seqs if self.num_live == len(self.rows.seqs) else list(self.live())
             calls.timed(calls.allocator.commit_step, seqs)
-        elif "commit" in calls.can:
+        elif self._by_block:
             full = self.block_ends.at(self.num_steps)
             for seq in [*calls.changed, *(seq for seq in full if seq not in calls.changed)]:
                 calls.timed(calls.allocator.commit, seq)
@@ -92,9 +93,9 @@ class Batch:
         if comes_back:
             entry.num_generated = entry.start + self.num_steps + entry.idle
         del self.entries[entry.index]
-        _strike(self._ends, entry.num_total - entry.start, entry)
+        self._ends.get(entry.num_total - entry.start, {}).pop(entry, None)
         if entry.next_fork is not None:
-            _strike(self._alone, entry.next_fork - entry.start, entry)
+            self._alone.get(entry.next_fork - entry.start, {}).pop(entry, None)
         self.num_live -= len(entry.outputs)
         for seq in entry.outputs:
             self._take_off(seq)
@@ -117,17 +118,16 @@ class Batch:
     def _allocate_branches(self, entry: Entry, prompt: Tokens, held: list[Seq]) -> int:
         """Lone branches come back as one prompt, which a prefix cache may find. Of several the prompt is shared anew,
         and what they generated is appended to each: sharing of generated tokens is not rebuilt."""
-        outputs = {seq: output.tokens(entry.num_held(seq)) for seq, output in entry.outputs.items()}
-        first, *others = outputs
-        whole = prompt if others or not len(outputs[first]) else joined([prompt, outputs[first]])
+        first, *others = entry.outputs
+        whole = prompt if others else entry.with_outputs(first)
         num_cached = self.calls.allocate(first, whole, entry.max_tokens)
         held.append(first)
         for seq in others:
             self.calls.branch_off(first, seq, prompt, entry.max_tokens)
             held.append(seq)
-        for seq, tokens in outputs.items():
-            if others and len(tokens):
-                self.calls.append(seq, tokens.tolist())
+        for seq in entry.outputs if others else ():
+            if num_held := entry.num_held(seq):
+                self.calls.append(seq, entry.outputs[seq].tokens(num_held).tolist())
         return num_cached
 
     def _enter(self, entry: Entry) -> None:
@@ -144,12 +144,14 @@ class Batch:
     def _put_on(self, entry: Entry) -> None:
         for seq, output in entry.outputs.items():
             self.rows.put(seq, output.origin + entry.start)
-            self.block_ends.put(seq, entry.request.num_prompt_tokens + entry.start)
+            if self._by_block:
+                self.block_ends.put(seq, entry.request.num_prompt_tokens + entry.start)
         self._in_order = None
 
     def _take_off(self, seq: Seq) -> None:
         self.rows.remove(seq)
-        self.block_ends.remove(seq)
+        if self._by_block:
+            self.block_ends.remove(seq)
         self._in_order = None
 
     def _await_fork(self, entry: Entry) -> None:
@@ -243,8 +245,3 @@ def _end_of_crowd(order: list[Entry], turn: int, alone: dict[Entry, None]) -> in
     several branches: blocks may run out when only some of them have their token."""
     end = next((index for index in range(turn, len(order)) if order[index] in alone), len(order))
     return end - 1 if end == len(order) and len(order[-1].outputs) > 1 else end
-
-
-def _strike(calendar: Calendar, day: int, entry: Entry) -> None:
-    if day in calendar:
-        calendar[day].pop(entry, None)

@@ -23,8 +23,9 @@ class Calls:
         self.seconds = 0.0
         self.num_block_copies = 0
         self.num_frees = 0
-        self.changed: dict[Seq, None] = {}
-        """Sequences whose table may differ by more than growth; the reader of tables empties it, and the next two."""
+        self.changed: dict[Seq, bool] = {}
+        """New sequences, and those whose table may differ by more than growth; true where something may be shared. The
+        reader of tables empties it, and the next two."""
         self.gone: list[Seq] = []
         self.any_changed = False
         """Some table differs, and the allocator did not say which."""
@@ -35,7 +36,7 @@ class Calls:
         """Tokens found cached. ``max_tokens``: length of the sequence when it ends."""
         told = {"max_tokens": max_tokens} if self._told_lengths else {}
         num_cached = int(self.timed(self.allocator.allocate, seq, tokens, **told))
-        self.changed[seq] = None
+        self.changed[seq] = num_cached > 0
         return num_cached
 
     def branch_off(self, parent: Seq, child: Seq, tokens: Tokens, max_tokens: int) -> None:
@@ -44,7 +45,7 @@ class Calls:
             self.allocate(child, tokens, max_tokens)
             return
         self.num_block_copies += len(self.timed(self.allocator.fork, parent, child))
-        self.changed[parent] = self.changed[child] = None
+        self.changed[parent] = self.changed[child] = True
 
     def append(self, seq: Seq, tokens: list[int]) -> None:
         self.copied(seq, self.timed(self.allocator.append, seq, tokens))
@@ -67,12 +68,12 @@ class Calls:
         """One token a row. Raises MemoryError when there are too few blocks for all rows; then none has grown."""
         copies = getattr(self.timed(self.allocator.append_step, seqs, tokens), "copies", ())
         self.num_block_copies += len(copies)
-        self.any_changed |= len(copies) > 0 and not self.changed
+        self.any_changed |= len(copies) > 0 and not any(self.changed.values())
 
     def copied(self, seq: Seq, copies: Sequence[Any]) -> None:
         if len(copies):
             self.num_block_copies += len(copies)
-            self.changed[seq] = None
+            self.changed[seq] = True
 
     def free(self, seqs: Iterable[Seq], comes_back: bool = False) -> None:
         give_up = self.allocator.preempt if comes_back and "preempt" in self.can else self.allocator.free

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kvproof_traces.request import Request
-from kvproof_traces.token_ids import Output, TokenIds, Tokens
+from kvproof_traces.token_ids import Output, TokenIds, Tokens, joined
 
 Seq = tuple[int, int]
 """(index of the request, branch): the sequence id that the allocator sees."""
@@ -68,6 +68,12 @@ class Entry:
     def num_held(self, seq: Seq) -> int:
         """Output tokens of a branch while the entry waits."""
         return self.num_generated + (seq in self.ahead)
+
+    def with_outputs(self, seq: Seq) -> Tokens:
+        """The prompt and what a branch has generated while the entry waits."""
+        assert self.prompt is not None
+        num_held = self.num_held(seq)
+        return joined([self.prompt, self.outputs[seq].tokens(num_held)]) if num_held else self.prompt
 
     def begin(self, ids: TokenIds) -> Tokens:
         """Make up the prompt and the first samples, on first admission; the prompt is returned every time."""

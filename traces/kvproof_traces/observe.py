@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kvproof_traces.batching import Batch
+from kvproof_traces.entry import Seq
 from kvproof_traces.pool_use import PoolUse
 from kvproof_traces.tables import BlockTables
 
@@ -47,8 +48,11 @@ class Observer:
 
     def _count(self) -> tuple[int, int]:
         calls = self.batch.calls
-        changed = {seq: self.batch.context_len(seq) for seq in calls.changed}
-        counted = self._use.count(changed, calls.gone, calls.any_changed)
+        changed: dict[Seq, int] = {}
+        fresh: dict[Seq, int] = {}
+        for seq, shares in calls.changed.items():
+            (changed if shares else fresh)[seq] = self.batch.context_len(seq)
+        counted = self._use.count(changed, calls.gone, calls.any_changed, fresh)
         calls.changed.clear()
         calls.gone.clear()
         calls.any_changed = False

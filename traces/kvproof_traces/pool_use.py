@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kvproof_traces.token_ids import num_blocks_for
+
+NO_BLOCKS = np.zeros(0, np.int64)
 
 
 class Seen(NamedTuple):
@@ -33,12 +36,13 @@ class Seen(NamedTuple):
 
 
 class PoolUse:
-    """Tables are read when a sequence comes, forks or is copied. In between each grows by a token a step, and whoever
-    fills its table is taken to get one fresh block.
+    """Tables are read where something is shared: of a sequence that found a prefix, forked or was copied. Others are
+    taken to have fresh blocks, as many as their tokens need; each grows by a token a step.
 
     Whether that is so is seen from the pool: blocks that are free and blocks in tables must make up what they did
-    before. When they don't (a block went astray, a reservation ran out, a commit found its block already cached), all
-    tables are read anew. An allocator that errs in both numbers alike escapes; the laws are there to find it.
+    before. When they don't (a prefix is shared with a table not read yet, a reservation is longer than the tokens need,
+    a commit found its block already cached, a block went astray), tables are read: first those that never were, then
+    all. An allocator that errs in both numbers alike escapes; the laws are there to find it.
     """
 
     def __init__(
@@ -63,29 +67,35 @@ class PoolUse:
         """Reservations that are used up in a step."""
         self._num_ends: Counter[int] = Counter()
         """How many sequences have a block without filling it."""
+        self._unread: set[Hashable] = set()
         self._entangled: set[Hashable] = set()
         """Sequences with a block that somebody shares without filling it."""
 
     def count(
-        self, changed: Mapping[Any, int], gone: Iterable[Hashable] = (), any_changed: bool = False
+        self,
+        changed: Mapping[Any, int],
+        gone: Iterable[Hashable] = (),
+        any_changed: bool = False,
+        fresh: Mapping[Any, int] = MappingProxyType({}),
     ) -> tuple[int, int]:
         """(slots that hold a token, blocks owned) after a step; a block or slot that sequences share counts once.
 
         Every sequence has grown by one token since the last call, but for those ``gone`` and those in ``changed``, new
         ones among them, of which the context lengths are given. Those that got copies are in ``changed``; or
-        ``any_changed`` says that copies were made. A table may be longer than its context needs.
+        ``any_changed`` says that copies were made. ``fresh``: new ones that are not known to share anything. A table
+        may be longer than its context needs.
         """
-        for seq in (*gone, *changed):
+        for seq in (*gone, *changed, *fresh):
             if seq in self._seen:
                 self._drop(seq)
         self._step()
         for seq, length in changed.items():
             self._take(seq, length)
+        for seq, length in fresh.items():
+            self._take_unread(seq, length)
         num_owned = self._num_owned + self._num_grown
         if any_changed or self.num_free_blocks() + num_owned != self._total:
-            self._take_again(self._seen)
-            num_owned = self._num_owned + self._num_grown
-            self._total = self.num_free_blocks() + num_owned
+            num_owned = self._read_again(any_changed)
         return num_owned * self.block_size - self._num_unused_slots(), num_owned
 
     def _step(self) -> None:
@@ -95,6 +105,15 @@ class PoolUse:
         if self._num_steps in self._run_out or self._entangled:
             due = {*self._run_out.pop(self._num_steps, ()), *self._entangled}
             self._take_again(due & self._seen.keys())
+
+    def _read_again(self, every: bool) -> int:
+        """The blocks that are owned."""
+        self._take_again(self._unread)
+        num_free = self.num_free_blocks()
+        if every or num_free + self._num_owned + self._num_grown != self._total:
+            self._take_again(self._seen)
+            self._total = num_free + self._num_owned + self._num_grown
+        return self._num_owned + self._num_grown
 
     def _take_again(self, seqs: Iterable[Hashable]) -> None:
         for seq in list(seqs):
@@ -118,14 +137,24 @@ class PoolUse:
         else:
             self._num_growing[(1 - seen.lead) % self.block_size] += 1
 
+    def _take_unread(self, seq: Hashable, length: int) -> None:
+        """As if it had come empty, and had grown to ``length`` since."""
+        seen = self._seen[seq] = Seen(NO_BLOCKS, (), 0, 0, length - self._num_steps)
+        self._unread.add(seq)
+        self._num_tokens += length
+        self._num_grown += num_blocks_for(length, self.block_size)
+        self._num_growing[(1 - seen.lead) % self.block_size] += 1
+
     def _drop(self, seq: Hashable) -> int:
         """The length that ``seq`` had."""
         self._entangled.discard(seq)
+        self._unread.discard(seq)
         seen = self._seen.pop(seq)
         length = seen.lead + self._num_steps
         self._num_tokens -= length
         self._num_entries -= seen.num_blocks
-        self._disown(seen.blocks)
+        if len(seen.blocks):
+            self._disown(seen.blocks)
         for block in seen.ends:
             self._num_ends[block] -= 1
             if not self._num_ends[block]:

@@ -126,3 +126,21 @@ def test_it_is_exact_at_every_step_of_a_replay(kind, request, monkeypatch):
     workload = Workload(60, max_prompt_tokens=200, mean_output_tokens=30, sample_share=0.4, fork_share=0.4)
     result = replay(generate(workload, seed=3), allocator, max_num_seqs=24)
     assert result.num_steps == num_counts > 100
+
+
+def test_tables_are_read_only_where_something_may_be_shared():
+    tables, reads = {}, []
+    use = pool(tables)
+    use.read_table = lambda seq: reads.append(seq) or tables[seq]
+    tables["a"] = [0, 1]
+    assert use.count({}, fresh={"a": 6}) == (6, 2)
+    tables["b"] = [2]
+    assert use.count({}, fresh={"b": 4}) == (7 + 4, 3)
+    tables["b"].append(3)
+    assert use.count({}) == (8 + 5, 4)
+    assert reads == []
+    tables["a"].append(4)
+    tables["c"] = [0, 5]  # found the first block of "a", which was never read
+    assert use.count({"c": 7}) == (9 + 6 + 3, 6)
+    assert reads[0] == "c"
+    assert sorted(reads) == ["a", "b", "c"]
