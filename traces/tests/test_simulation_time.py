@@ -79,6 +79,14 @@ def test_percentiles_are_exact_to_half_a_percent():
         assert got == pytest.approx(values[round(share * 5_000) - 1], rel=0.005)
 
 
+@pytest.mark.parametrize("value", [0.0101, 0.37, 1.0, 5.03, 77.7, 1e6])
+def test_a_percentile_lies_in_the_middle_of_its_bin(value):
+    latencies = Latencies()
+    for step in range(100):
+        latencies.add(value * 1.0001**step)
+    assert latencies.percentiles().p50 == pytest.approx(value * 1.0001**50, rel=0.0051)
+
+
 def test_without_a_step_time_there_are_no_latencies():
     result = simulate([Request("a", 0.0, 8, 2)], Pool(1024))
     assert (result.simulated_ms, result.ttft_ms, result.tpot_ms) == (None, None, None)

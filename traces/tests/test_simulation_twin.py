@@ -518,6 +518,14 @@ def test_a_sliding_window():
         assert_equal(drawn(seed), pool, Scheduler(watermark=0), 1.0 if seed % 2 else None)
 
 
+def test_swapping_under_a_window():
+    results = []
+    for seed in SEEDS:
+        pool = Pool(26 * 4, block_size=4, window=3 + seed % 20, num_host_blocks=20)
+        results.append(assert_equal(drawn(seed), pool, Scheduler("skip", watermark=0, preemption="swap")))
+    assert sum(result.num_swapped_blocks for result in results) > 50
+
+
 def test_chunked_prefill_swapping_and_a_window_together():
     for seed in SEEDS:
         pool = replace(TIGHT, window=3 + seed % 20, num_host_blocks=12)
@@ -534,6 +542,12 @@ def test_a_prefix_cache(samples, hash_block_size):
     ]
     assert sum(result.num_cached_tokens for result in results) > 500
     assert sum(result.num_preemptions for result in results) > 10
+
+
+def test_a_prefix_cache_under_beams():
+    pool = Pool(48 * 4, block_size=4, prefix_cache=True)
+    for seed in SEEDS:
+        assert_equal(in_beams(drawn(seed, shared=True), 2 + seed % 3, 0.5, seed=seed), pool, Scheduler(watermark=0))
 
 
 def test_a_prefix_cache_with_chunks_swaps_and_arrivals():

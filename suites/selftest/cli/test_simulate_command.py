@@ -60,6 +60,19 @@ def test_it_counts_what_a_replay_through_an_allocator_counts(tmp_path):
     assert row["num_preemptions"] > 0
 
 
+def test_it_finds_the_prefixes_that_an_allocator_finds(tmp_path):
+    trace = tmp_path / "agents.jsonl"
+    write_native(trace, generate_like("agent", 150, seed=1))
+    sizes = ["--block-size=512", "--max-num-seqs=8", "--json"]
+    (row,) = simulated(trace, "--prefix-cache", "--num-slots=153600", *sizes[:2])
+    replay = ["replay", trace, "--allocator=paged-python", "--num-blocks=300", *sizes]
+    (replayed,) = json.loads(CliRunner().invoke(cli.main, list(map(str, replay))).stdout)
+    assert row["prefix_hit_rate"] == pytest.approx(replayed["hit_rate"])
+    assert row["mean_running_seqs"] == pytest.approx(replayed["mean_running"])
+    (roomy,) = simulated(trace, "--prefix-cache", "--num-slots=4096000", *sizes[:2])
+    assert 0.1 < row["prefix_hit_rate"] < roomy["prefix_hit_rate"]  # some were evicted
+
+
 def test_a_roofline_gives_latencies(tmp_path):
     model = tmp_path / "config.json"
     model.write_text(json.dumps(MODEL))
