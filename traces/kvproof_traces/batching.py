@@ -31,7 +31,7 @@ class Batch:
         self.entries: dict[int, Entry] = {}
         """What runs, by index of the request, in order of admission."""
         self.rows, self.block_ends = Rows(max_num_seqs), BlockEnds(allocator.block_size)
-        self._by_block = "commit" in self.calls.can and "commit_step" not in self.calls.can
+        self._by_block = "commit" in self.calls.can and not (self.calls.batched and "commit_step" in self.calls.can)
         self.num_steps = 0
         self.num_live = 0
         """Sequences, those that generate nothing included."""
@@ -76,13 +76,13 @@ class Batch:
         """Tell the allocator that all tokens handed out are written, where it wants to know. One by one this is done
         for sequences that filled a block: before that there is nothing that could be published."""
         calls = self.calls
-        if "commit_step" in calls.can:
-            seqs = self.rows.seqs if self.num_live == len(self.rows.seqs) else list(self.live())
-            calls.timed(calls.allocator.commit_step, seqs)
-        elif self._by_block:
+        if self._by_block:
             full = self.block_ends.at(self.num_steps)
             for seq in [*calls.changed, *(seq for seq in full if seq not in calls.changed)]:
                 calls.timed(calls.allocator.commit, seq)
+        elif "commit_step" in calls.can:
+            seqs = self.rows.seqs if self.num_live == len(self.rows.seqs) else list(self.live())
+            calls.timed(calls.allocator.commit_step, seqs)
 
     def ended(self) -> list[Entry]:
         """What has all its tokens since the last step, in order of admission."""
