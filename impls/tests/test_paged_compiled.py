@@ -51,6 +51,18 @@ def test_a_stable_batch_gets_the_very_same_object_again() -> None:
     assert steps[2].context_lens_host == (4, 4)
 
 
+@pytest.mark.parametrize("leaver", [0, 1, 2, 3])
+def test_whoever_leaves_a_batch_that_fills_every_row_the_others_stay(leaver) -> None:
+    allocator, seqs = PagedAllocator(64, 2, max_num_seqs=4), [0, 1, 2, 3]
+    for seq in seqs:
+        allocator.allocate(seq, [seq])
+    allocator.append_step(seqs, [7] * 4)
+    allocator.free(leaver)
+    moved_up = [seq for seq in seqs if seq != leaver]
+    batch = allocator.append_step(moved_up, [8] * 3)
+    assert [row[0] for row in batch.block_tables.tolist()] == [allocator.block_table(seq)[0] for seq in moved_up]
+
+
 def test_past_the_sizes_given_everything_grows_and_nothing_is_lost() -> None:
     allocator = PagedAllocator(256, 1, max_num_seqs=1, max_model_len=1)
     for seq in range(9):

@@ -178,7 +178,7 @@ class PagedAllocator(SingleCalls):
         if gaps and asked[gaps[0] : gaps[0] + 1] == before[gaps[0] + 1 : gaps[0] + 2]:
             for gap in reversed(gaps):
                 del before[gap]
-                self._batch_rows[gap:-1] = self._batch_rows[gap + 1 :]
+                self._rows_array[gap:-1] = self._rows_array[gap + 1 :]
             gaps = []
         gaps = [gap for gap in gaps if gap < len(asked)]
         for gap in gaps:
@@ -196,16 +196,17 @@ class PagedAllocator(SingleCalls):
     def _reshape(self, state: State) -> None:
         super()._reshape(state)
         self._batch, self._gaps, self._buffers = [GONE], [], []
-        self._batch_rows = array("i", bytes(4 * len(state.sequences)))
+        self._batch_rows = array("i", bytes(4 * len(state.sequences)))  # quicker than NumPy for a number at a time
+        self._rows_array = np.frombuffer(self._batch_rows, np.int32)
 
     def _make_buffers(self) -> list[StepBuffers]:
         from kvproof_impls.paged.buffers import StepBuffers  # here, so that an allocator alone does not import torch
 
-        self._buffers = [StepBuffers(self._state, np.frombuffer(self._batch_rows, np.int32)) for _ in range(2)]
+        self._buffers = [StepBuffers(self._state, self._rows_array) for _ in range(2)]
         return self._buffers
 
     def _told_shortage(self, seqs: Sequence[Hashable]) -> str:
-        records = self._state.sequences[np.frombuffer(self._batch_rows, np.int32)[: len(seqs)]]
+        records = self._state.sequences[self._rows_array[: len(seqs)]]
         full = records["length"] == records["num_blocks"] * self.block_size
         growing = [seq for seq, needs in zip(seqs, full, strict=True) if needs]
         return (

@@ -57,7 +57,7 @@ SECTIONS = (
         "reserves by the buddy system in three ways. Of the lengths no more than the means is published: log-normal "
         "ones stand in for them. ShareGPT's figures hardly depend on how they spread, Alpaca's batches do: with a "
         "coefficient of variation of 0.9 or 1.1 instead of 1.0 for the outputs, Oracle runs 80 or 68 sequences. The "
-        "fourth part of the pool is what the three others leave, and so carries the errors of all: Pow2's, some 5 "
+        "fourth part of the pool is what the three others leave, and so carries the errors of all: Pow2's, 5.6 "
         "points below the paper's, is the largest difference here.",
         composition.CLAIMS,
         lambda _: composition.compute(),
