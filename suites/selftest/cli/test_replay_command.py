@@ -78,3 +78,13 @@ def test_an_allocator_that_fails_is_named_and_exits_with_1(tmp_path, monkeypatch
     told = replay(*SMALL, "--impl=broken_blocks:factory")
     assert told.exit_code == cli.LAW_BROKEN
     assert told.stderr == "the replay broke off in broken_blocks:factory: KeyError: 'lost'\n"
+
+
+@pytest.mark.parametrize("sample", ["native.jsonl", "mooncake.jsonl", "azure.csv"])
+@pytest.mark.parametrize("num_blocks", [260, 2_000])
+def test_one_call_a_step_and_single_calls_give_the_same_figures(sample, num_blocks):
+    shown = replay(SAMPLES / sample, "--impl=paged,paged-python", "--json", f"--num-blocks={num_blocks}", "--limit=40")
+    compiled, plain = json.loads(shown.stdout)
+    told_apart = {"implementation", "allocator_seconds"}
+    assert {name for name in plain if compiled[name] != plain[name]} <= told_apart
+    assert plain["num_finished"] > 0
