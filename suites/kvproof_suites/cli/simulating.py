@@ -68,6 +68,8 @@ def simulated(trace: str, given: Mapping[str, Any]) -> list[Simulated]:
         found = simulate(requests, pool, scheduler, step_time, key_of=in_turn, saturated=saturated)
         rows.append(Simulated(pool, scheduler, found))
     _tell(source)
+    if not rows[0].found.num_requests:
+        raise ValueError(f"{trace} holds no request that could be kept")
     return rows
 
 

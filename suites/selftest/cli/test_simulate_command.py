@@ -114,6 +114,14 @@ def test_bad_rows_are_counted_and_a_compressed_file_is_read(tmp_path):
     assert json.loads(told.stdout)[0]["num_requests"] > 0
 
 
+def test_a_file_of_which_no_row_is_kept_is_refused(tmp_path):
+    path = tmp_path / "bad.csv"
+    path.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\nyesterday,1,1\n")
+    told = simulate(path, "--skip-bad")
+    assert told.exit_code == cli.USAGE_ERROR
+    assert "bad.csv holds no request that could be kept" in told.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

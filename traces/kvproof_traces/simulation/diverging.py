@@ -36,10 +36,7 @@ class Diverging:
         """Note what the forks of this step need."""
         for entry in self.forks.pop(step):
             if entry.running and entry.num_computed is None and self._next_step(entry) == step:
-                due = [child for at, _, child in entry.request.forks[entry.next_fork :] if at == entry.base + step]
-                if not entry.context(step) % self.block_size:
-                    due = [] if entry.width == entry.num_branches else list(set(due) - entry.branch_ids())
-                self._note(entry, len(due))
+                self._note(entry, self._num_needed(entry, step))
 
     def withdraw(self, entry: Entry) -> None:
         """It gives way instead."""
@@ -56,6 +53,18 @@ class Diverging:
             self._await_fork(entry)
         self.due.clear()
         self.num_due = 0
+
+    def _num_needed(self, entry: Entry, step: int) -> int:
+        """Blocks: a copy of the last one for each fork; where that is full, none but for a branch that is new."""
+        forks, first = entry.request.forks, entry.next_fork
+        last = first
+        while last < len(forks) and forks[last][0] == entry.base + step:
+            last += 1
+        if entry.context(step) % self.block_size:
+            return last - first
+        if entry.width == entry.num_branches:
+            return 0
+        return len({child for _, _, child in forks[first:last]} - entry.branch_ids())
 
     def _note(self, entry: Entry, num_blocks: int) -> None:
         self.due[entry] = num_blocks

@@ -101,7 +101,8 @@ class Scheduler:
     preemption: str = "recompute"
     """One of ``PREEMPTIONS``."""
     token_budget: int | None = None
-    """Chunked prefill: tokens a step computes at most, one for each decoding sequence first. None: whole prompts."""
+    """Chunked prefill: tokens a step computes at most, one for each decoding sequence first. Blocks are taken chunk by
+    chunk, but an admission wants those of the whole prompt to be free. None: whole prompts."""
     lookahead: int = 32
     """Waiting requests that are looked at by the admissions that choose."""
 
