@@ -52,7 +52,7 @@ class Simulation:
     """Of these, found in the prefix cache."""
     num_generated_tokens: int
     num_block_copies: int
-    """Copies on write."""
+    """Copies on write. A fork copies a partly filled last block at once."""
     sharing_saving: float
     """Blocks saved by sharing / blocks without sharing (PagedAttention, section 6.3), summed over steps."""
     simulated_ms: float | None = None
