@@ -61,9 +61,9 @@ class NanoVllmAllocator:
         """The engine appends one token a step; a chunk is that many of them, once they are known to fit."""
         sequence, size = self._sequences[seq], self.block_size
         tokens = plain(tokens)
-        num_grown = -(-(sequence.num_tokens + len(tokens)) // size) - len(sequence.block_table)
-        if num_grown > self.num_free_blocks():
-            raise MemoryError(f"no room for {num_grown} blocks of {seq!r}: {self.num_free_blocks()} free")
+        num_new = len(tokens)
+        if num_new > 1 or not sequence.num_tokens % size:  # or else it goes into the last block
+            self._require_growth(seq, -(-(sequence.num_tokens + num_new) // size) - len(sequence.block_table))
         for token in tokens:
             sequence.append_token(token)
             if size > 1:
@@ -110,6 +110,10 @@ class NanoVllmAllocator:
             num_cached += 1
         return num_cached * self.block_size
 
+    def _require_growth(self, seq: Hashable, num_grown: int) -> None:
+        if num_grown > self.num_free_blocks():
+            raise MemoryError(f"no room for {num_grown} blocks of {seq!r}: {self.num_free_blocks()} free")
+
     def _sequence(self, tokens: Sequence[int]) -> Any:
         """A sequence needs a last token; an empty prompt has its one taken away again."""
         prompt = plain(tokens)
@@ -138,7 +142,8 @@ def plain(tokens: Any) -> list[int]:
     Raises:
         ValueError: a token past int32.
     """
-    listed = tokens.tolist() if hasattr(tokens, "tolist") else list(tokens)
-    if listed and not -(2**31) <= min(listed) <= max(listed) < 2**31:
+    listed: list[int] = tokens if tokens.__class__ is list else getattr(tokens, "tolist", lambda: list(tokens))()
+    low, high = (listed[0], listed[0]) if len(listed) == 1 else (min(listed, default=0), max(listed, default=0))
+    if low < -(2**31) or high >= 2**31:
         raise ValueError("token ids past int32 are no vocabulary indices")
     return listed

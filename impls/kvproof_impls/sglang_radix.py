@@ -22,10 +22,23 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock
 
+import numpy as np
+import numpy.typing as npt
+
 from kvproof_impls.contract import PagedBatch
 
 Copies = Sequence[tuple[int, int]]
 
+CALLS = {
+    "CacheInitParams": "cache_init_params",
+    "EvictParams": "base_prefix_cache",
+    "MatchPrefixParams": "base_prefix_cache",
+    "PagedTokenToKVPoolAllocator": "allocator.paged",
+    "RadixCache": "radix_cache",
+    "RadixKey": "radix_cache",
+    "ReqToTokenPool": "memory_pool",
+}
+"""Name to its module below ``sglang.srt.mem_cache``."""
 MOST_SEQS = 1024
 LONGEST = 32_768
 """Tokens of a sequence; rows of both tables, which take memory only where they are used."""
@@ -48,7 +61,7 @@ class SglangAllocator:
         self._rows = self._lib.ReqToTokenPool(MOST_SEQS, longest, "cpu", False)
         self._slots = self._lib.PagedTokenToKVPoolAllocator(num_slots, block_size, None, "cpu", None, need_sort=False)
         self._tree = self._lib.RadixCache(self._lib.CacheInitParams(False, self._rows, self._slots, block_size))
-        self._ids = torch.zeros((MOST_SEQS + 1, longest), dtype=torch.int64)  # the engine keeps them in lists
+        self._ids = torch.from_numpy(np.zeros((MOST_SEQS + 1, longest), np.int64))  # the engine keeps them in lists
         self._lengths, self._committed = (torch.zeros(MOST_SEQS + 1, dtype=torch.int64) for _ in range(2))
         self._requests: dict[Hashable, Any] = {}
         self._batch: tuple[Sequence[Hashable], Any] = ((), None)  # of the last step, and its rows
@@ -57,7 +70,8 @@ class SglangAllocator:
         """As the scheduler does: match all but the last token, lock the match, evict, extend."""
         if seq in self._requests:
             raise KeyError(f"{seq!r} is allocated already")
-        torch, prompt = self._lib.torch, array("q", tokens)
+        torch, ids = self._lib.torch, np.array(tokens, np.int64)
+        prompt = packed(ids)
         request = new_request(prompt, key)
         request.last_node = self._match(request).last_device_node
         request.lock = self._tree.lock(request.last_node)
@@ -67,19 +81,19 @@ class SglangAllocator:
         self._committed[row] = 0
         self._rows.write((row, slice(0, len(prefix))), prefix.to(torch.int32))
         try:
-            self._extend(row, len(prefix), torch.tensor(prompt[len(prefix) :], dtype=torch.int64))
+            self._extend(row, len(prefix), torch.from_numpy(ids[len(prefix) :]))
         except MemoryError:
             self._rows.free_rows([row])
             self._tree.unlock(request.lock)
             raise
-        self._ids[row, : len(prefix)] = torch.tensor(prompt[: len(prefix)], dtype=torch.int64)
+        self._ids[row, : len(prefix)] = torch.from_numpy(ids[: len(prefix)])
         self._requests[seq], self._batch = request, ((), None)
         return len(prefix)
 
     def append(self, seq: Hashable, tokens: Sequence[int]) -> Copies:
         """As a chunk of a prefill."""
         row = self._requests[seq].kv.req_pool_idx
-        self._extend(row, int(self._lengths[row]), self._lib.torch.tensor(list(tokens), dtype=self._lib.torch.int64))
+        self._extend(row, int(self._lengths[row]), self._lib.torch.from_numpy(np.array(tokens, np.int64)))
         return ()
 
     def append_step(self, seqs: Sequence[Hashable], tokens: Sequence[int]) -> PagedBatch:
@@ -139,7 +153,7 @@ class SglangAllocator:
         return -(-num_tokens // self.block_size) <= self.num_free_blocks()
 
     def cached_prefix(self, tokens: Sequence[int], key: tuple[Hashable, ...] = ()) -> int:
-        request = new_request(array("q", tokens), key)
+        request = new_request(packed(np.array(tokens, np.int64)), key)
         return int(self._match(request).device_prefix_len)
 
     def _match(self, request: Any) -> Any:
@@ -151,7 +165,7 @@ class SglangAllocator:
     def _checkpoint(self, request: Any, num_tokens: int) -> None:
         if num_tokens >= self.block_size:
             row = request.kv.req_pool_idx
-            request.full_untruncated_fill_ids = array("q", self._ids[row, :num_tokens].tolist())
+            request.full_untruncated_fill_ids = packed(self._ids[row, :num_tokens].numpy())
             request.origin_input_ids = request.full_untruncated_fill_ids
             self._tree.checkpoint(request, up_to=num_tokens)
 
@@ -183,6 +197,11 @@ class SglangAllocator:
         return self._batch[1]
 
 
+def packed(ids: npt.NDArray[np.int64]) -> array[int]:
+    """The tree's keys are arrays of the standard library, which compare a stretch in one go."""
+    return array("q", ids.tobytes())
+
+
 def new_request(prompt: array[int], key: tuple[Hashable, ...]) -> SimpleNamespace:
     """What ``RadixCache.checkpoint`` asks of a Req."""
     kv = SimpleNamespace(req_pool_idx=0, cache_protected_len=0, cache_inserted_len=0, swa_evict_floor=0)
@@ -197,15 +216,10 @@ def library() -> SimpleNamespace:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         stand_in_for_torchvision()
-        import torch
-        from sglang.srt.mem_cache.allocator.paged import PagedTokenToKVPoolAllocator
-        from sglang.srt.mem_cache.base_prefix_cache import EvictParams, MatchPrefixParams
-        from sglang.srt.mem_cache.cache_init_params import CacheInitParams
-        from sglang.srt.mem_cache.memory_pool import ReqToTokenPool
-        from sglang.srt.mem_cache.radix_cache import RadixCache, RadixKey
-    pools = {"ReqToTokenPool": ReqToTokenPool, "PagedTokenToKVPoolAllocator": PagedTokenToKVPoolAllocator}
-    calls = {"EvictParams": EvictParams, "MatchPrefixParams": MatchPrefixParams, "CacheInitParams": CacheInitParams}
-    return SimpleNamespace(torch=torch, RadixCache=RadixCache, RadixKey=RadixKey, **pools, **calls)
+        modules = {name: importlib.import_module(f"sglang.srt.mem_cache.{where}") for name, where in CALLS.items()}
+    import torch
+
+    return SimpleNamespace(torch=torch, **{name: getattr(module, name) for name, module in modules.items()})
 
 
 def stand_in_for_torchvision() -> None:

@@ -54,7 +54,7 @@ class TransformersAllocator:
         """As ``Scheduler._infer_request_tokens`` and ``_schedule_request`` do: match, then store what is left."""
         self._refuse_known(seq)
         tokens = plain(tokens)
-        state = self._new_state(request_id=seq, initial_tokens=tokens, max_new_tokens=None)
+        state = self._new_state(request_id=seq, initial_tokens=list(tokens), max_new_tokens=None)
         num_cached: int = 0 if key else self._cache.search_prefix_match(seq, tokens)
         state.position_offset = num_cached
         if not self._store(state, len(tokens) - num_cached):
@@ -67,9 +67,8 @@ class TransformersAllocator:
         return num_cached
 
     def append(self, seq: Hashable, tokens: Sequence[int]) -> Copies:
-        state, num_new = self._states[seq], len(tokens)
-        new = plain(tokens)
-        if not self._store(state, num_new):
+        state, new, num_new = self._states[seq], plain(tokens), len(tokens)
+        if not (self._cache.can_store_request_tokens(state, num_new) or self._store(state, num_new)):
             raise MemoryError(f"no room for {num_new} tokens of {seq!r}: {self.num_free_blocks()} blocks free")
         state.position_offset += num_new
         state.generated_tokens += new
@@ -177,7 +176,8 @@ def plain(tokens: Any) -> list[int]:
     Raises:
         ValueError: a token past int32.
     """
-    listed = tokens.tolist() if hasattr(tokens, "tolist") else list(tokens)
-    if listed and not -(2**31) <= min(listed) <= max(listed) < 2**31:
+    listed: list[int] = tokens if tokens.__class__ is list else getattr(tokens, "tolist", lambda: list(tokens))()
+    low, high = (listed[0], listed[0]) if len(listed) == 1 else (min(listed, default=0), max(listed, default=0))
+    if low < -(2**31) or high >= 2**31:
         raise ValueError("transformers hashes token ids as int32")
     return listed

@@ -10,6 +10,8 @@ from typing import Any
 
 POOL_BLOCKS = 262_144
 """4 million tokens in blocks of 16: what the keys and values of a large model leave room for on several GPUs."""
+SMALL_POOL_BLOCKS = POOL_BLOCKS // 64
+"""What this one takes is left out of the other's: it does not grow with the pool."""
 
 
 def bytes_per_block(make: Callable[[int, int], Any], block_size: int) -> tuple[float, str]:
@@ -18,25 +20,30 @@ def bytes_per_block(make: Callable[[int, int], Any], block_size: int) -> tuple[f
 
     Pages that were never touched are in neither; a pool that keeps keys and values of its own is measured with them.
     """
-    pool = make(POOL_BLOCKS, block_size)
-    if hasattr(pool, "bookkeeping_bytes"):
-        return pool.bookkeeping_bytes() / POOL_BLOCKS, "declared"
-    del pool
-    resident = growth(resident_bytes, make, block_size)
+    if hasattr(make(1, block_size), "bookkeeping_bytes"):
+        return marginal(lambda num_blocks: make(num_blocks, block_size).bookkeeping_bytes()), "declared"
+    resident = marginal(lambda num_blocks: growth(resident_bytes, make, num_blocks, block_size))
     tracemalloc.start()
-    traced = growth(lambda: tracemalloc.get_traced_memory()[0], make, block_size)
+    traced = marginal(lambda num_blocks: growth(traced_bytes, make, num_blocks, block_size))
     tracemalloc.stop()
-    how = "resident pages" if resident > traced else "traced allocations"
-    return max(resident, traced) / POOL_BLOCKS, how
+    return (resident, "resident pages") if resident > traced else (traced, "traced allocations")
 
 
-def growth(read: Callable[[], int], make: Callable[[int, int], Any], block_size: int) -> int:
+def marginal(size: Callable[[int], int]) -> float:
+    return max(0, size(POOL_BLOCKS) - size(SMALL_POOL_BLOCKS)) / (POOL_BLOCKS - SMALL_POOL_BLOCKS)
+
+
+def growth(read: Callable[[], int], make: Callable[[int, int], Any], num_blocks: int, block_size: int) -> int:
     gc.collect()
     before = read()
-    pool = make(POOL_BLOCKS, block_size)
+    pool = make(num_blocks, block_size)
     grown = read() - before
     del pool
     return max(0, grown)
+
+
+def traced_bytes() -> int:
+    return tracemalloc.get_traced_memory()[0]
 
 
 def resident_bytes() -> int:
