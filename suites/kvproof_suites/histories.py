@@ -14,6 +14,7 @@ from kvproof_suites.allocator.history import History, Operation
 FIRST_LINE = 2
 """Of the operations; line 1 says what the allocator is made with."""
 ERRORS = ("KeyError", "ValueError", "MemoryError")
+RESULTS = "null, a number, [source, destination] pairs, or the slots and copies of a step"
 
 
 class HistoryError(ValueError):
@@ -63,7 +64,10 @@ def is_history(path: Path) -> bool:
 def open_history(path: Path) -> Source:
     """Raises HistoryError for a fault of the first line, and OSError."""
     with path.open(encoding="utf-8") as file:
-        head = parse(path, 1, file.readline())
+        try:
+            head = parse(path, 1, file.readline())
+        except RecursionError:
+            fail(path, 1, MARK, "is not to be found among so many lists in lists")
     if head.get(MARK) not in READABLE:
         fail(path, 1, MARK, f"is {head.get(MARK)!r}; this kvproof reads versions {', '.join(map(str, READABLE))}")
     sizes = {name: number(path, 1, head, name, least=1) for name in ("num_blocks", "block_size")}
@@ -91,7 +95,10 @@ def is_torn(text: str) -> bool:
 
 def read_line(path: Path, line: int, text: str) -> Operation | None:
     if not is_torn(text):
-        return read_operation(path, line, parse(path, line, text))
+        try:
+            return read_operation(path, line, parse(path, line, text))
+        except RecursionError:
+            raise HistoryError(f"{path}:{line}: no history: lists in lists, too many to read") from None
     try:
         record = json.loads(text + "}")  # the recorder writes the arguments first, then what came of it
     except json.JSONDecodeError:
@@ -107,6 +114,10 @@ def read_operation(path: Path, line: int, record: dict[str, Any]) -> Operation:
         fail(path, line, sorted(unknown)[0], f"is no field of {name}; known: {', '.join(FIELDS[name])}")
     if record.get("must_raise", ERRORS[0]) not in ERRORS:
         fail(path, line, "must_raise", f"is {record['must_raise']!r}; known: {', '.join(ERRORS)}")
+    if not isinstance(record.get("raised"), str | None):
+        fail(path, line, "raised", f"is {record['raised']!r}; it must be the name of an error")
+    if not is_result(record.get("returned")):
+        fail(path, line, "returned", f"is {record['returned']!r}; it must be {RESULTS}")
     free = number(path, line, record, "free", least=0) if "free" in record else None
     args = [argument(path, line, record, field) for field in FIELDS[name]]
     while args and args[-1] is None:  # optional ones at the end
@@ -127,10 +138,30 @@ def argument(path: Path, line: int, record: dict[str, Any], field: str) -> Any:
     if field in ("tokens", "seqs", "key", "items"):
         if not isinstance(value, list) or (field == "tokens" and not all(type(token) is int for token in value)):
             fail(path, line, field, f"is {value!r}; it must be a list{' of integers' if field == 'tokens' else ''}")
-        return value if field == "tokens" else hashable(value) if field != "seqs" else list(map(hashable, value))
-    if field not in record:
+    elif field not in record:
         fail(path, line, field, f"is missing; {record['op']} needs it")
-    return hashable(value)
+    if field == "tokens":
+        return value
+    if any_object(value):
+        fail(path, line, field, f"is {value!r}; ids and keys are strings, numbers, or lists of them")
+    return [hashable(seq) for seq in value or ()] if field == "seqs" else hashable(value)
+
+
+def any_object(value: Any) -> bool:
+    return isinstance(value, dict) or (isinstance(value, list) and any(map(any_object, value)))
+
+
+def is_result(value: Any) -> bool:
+    if isinstance(value, dict):
+        lists = all(isinstance(part, list) and is_result(part) for part in value.values())
+        return lists and value.keys() == {"slots", "copies"}
+    if isinstance(value, list):
+        return all(type(part) is int or is_pair(part) for part in value)
+    return value is None or isinstance(value, int | str)
+
+
+def is_pair(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(type(block) is int for block in value)
 
 
 def number(path: Path, line: int, record: dict[str, Any], field: str, least: int | None) -> int:

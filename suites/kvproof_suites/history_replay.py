@@ -87,6 +87,10 @@ class Play:
         except Skipped:
             self.num_skipped += 1
             return None
+        except (HistoryError, LawBroken):
+            raise
+        except Exception as error:  # of an allocator that nobody judges
+            raised = type(error).__name__
         if perform == self._refuse:
             raised, returned = returned, None
         self.num_operations += 1

@@ -184,6 +184,24 @@ def test_of_refused_calls_only_the_last_is_shown_as_code() -> None:
         ([HEAD, '{"op": "reserve", "seq": "a", "num_tokens": true}'], ":2: num_tokens: is True; it must be an integer"),
         ([HEAD, '{"op": "free", "seq": "a", "sequence": "b"}'], ":2: sequence: is no field of free; known: seq"),
         ([HEAD, '{"op": "free", "seq": "a", "must_raise": "OSError"}'], ":2: must_raise: is 'OSError'; known: "),
+        (
+            [HEAD, '{"op": "free", "seq": {"id": 1}}'],
+            ":2: seq: is {'id': 1}; ids and keys are strings",
+        ),
+        ([HEAD, '{"op": "append_step", "seqs": [[{}]], "tokens": [1]}'], ":2: seqs: is [[{}]]; ids and keys are"),
+        ([HEAD, '{"op": "append_step", "seqs": 3, "tokens": [1]}'], ":2: seqs: is 3; it must be a list"),
+        ([HEAD, '{"op": "free", "seq": "a", "free": -1}'], ":2: free: is -1; it must be an integer from 0 on"),
+        ([HEAD, '{"op": "free", "seq": "a", "raised": 1}'], ":2: raised: is 1; it must be the name of an error"),
+        (
+            [HEAD, '{"op": "append", "seq": 1, "tokens": [], "returned": [[1]]}'],
+            ":2: returned: is [[1]]; it must be",
+        ),
+        (
+            [HEAD, '{"op": "append", "seq": 1, "tokens": [], "returned": {"slots": 1}}'],
+            ":2: returned: is {'sl",
+        ),
+        ([HEAD, "[" * 100_000, ""], ":2: no "),
+        ([HEAD, f'{{"op": "free", "seq": {"[" * 50_000}1{"]" * 50_000}}}', ""], ":2: no history: lists in lists"),
     ],
 )
 def test_a_fault_of_a_history_is_told_as_file_line_and_field(tmp_path: Path, lines: list[str], said: str) -> None:

@@ -61,6 +61,22 @@ def test_a_copy_that_a_wrong_allocator_forgets_is_the_first_difference(tmp_path:
     assert "free blocks 2 agree, 1 differ" in compared
 
 
+def test_an_error_of_an_allocator_that_nobody_judges_is_a_difference(tmp_path: Path) -> None:
+    class ForgetsForks(load("paged-python").allocator):  # type: ignore[misc]
+        def fork(self, parent: object, child: object) -> list[object]:
+            raise LookupError(child)
+
+    path = tmp_path / "h.jsonl"
+    allocator = recorded(load("paged-python").allocator(4, 2), path)  # type: ignore[misc]
+    allocator.allocate("a", [1])
+    allocator.fork("a", "b")
+    allocator.free("b")
+    outcome = replay_history(open_history(path), ForgetsForks, judged=False)
+    assert (outcome.num_operations, outcome.num_skipped) == (2, 1)
+    assert outcome.difference == "line 3: fork('a', 'b') gave LookupError, the history has []"
+    assert outcome.before == ["  3 of 4 blocks are free", "  'a': 1 tokens, blocks [0]"]
+
+
 SCRIPT = """
 import sys
 from kvproof_impls import recorded

@@ -78,6 +78,8 @@ def command(
         raise click.ClickException(f"{record}: {error.strerror}") from None
     except replaying.AllocatorFailed as error:
         click.echo(f"the replay broke off in {error}", err=True)
+        if record:
+            click.echo(f"what led there is in {record}: kvproof replay {record}", err=True)
         raise click.exceptions.Exit(1) from None
     if as_json:
         show_json([one.record() for one in replayed])

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kvproof_suites.cli import replaying
+from kvproof_suites.cli.terminal import note
 
 if TYPE_CHECKING:
     from kvproof_suites.history_compare import Replayed
@@ -33,6 +34,7 @@ def replay(path: Path, names: str, judged: bool = True) -> None:
     any_broken = False
     for implementation in replaying.load_allocators(names):
         assert implementation.allocator is not None
+        note(f"putting {path.name} through {implementation.name} ...")
         try:
             outcome = replay_history(source, implementation.allocator, judged)
         except (HistoryError, UnicodeDecodeError) as error:

@@ -78,6 +78,11 @@ def test_an_allocator_that_fails_is_named_and_exits_with_1(tmp_path, monkeypatch
     told = replay(*SMALL, "--impl=broken_blocks:factory")
     assert told.exit_code == cli.LAW_BROKEN
     assert told.stderr == "the replay broke off in broken_blocks:factory: KeyError: 'lost'\n"
+    history = tmp_path / "h.jsonl"
+    told = replay(*SMALL, "--impl=broken_blocks:factory", f"--record={history}")
+    assert told.stderr.splitlines()[1] == f"what led there is in {history}: kvproof replay {history}"
+    assert replay(history, "--impl=broken_blocks:factory").exit_code == cli.LAW_BROKEN
+    assert replay(history, "--impl=paged-python").exit_code == cli.CONFORMS
 
 
 @pytest.mark.parametrize("sample", ["native.jsonl", "mooncake.jsonl", "azure.csv"])
