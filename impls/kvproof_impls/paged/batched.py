@@ -171,21 +171,22 @@ class PagedAllocator(SingleCalls):
     def _changed(self, asked: list[Hashable]) -> Iterable[int]:
         """Rows to look up: where a sequence has left and at the end, if that explains the difference, else all.
 
-        An engine either moves the sequences behind a gap up, or puts another one into it.
+        An engine moves the sequences behind a gap up, or fills it with the last one or with a new one.
         """
         before, gaps = self._batch, sorted(self._gaps)
         self._gaps = []
+        num_kept = len(before) - len(gaps)
         if gaps and asked[gaps[0] : gaps[0] + 1] == before[gaps[0] + 1 : gaps[0] + 2]:
             for gap in reversed(gaps):
                 del before[gap]
                 self._rows_array[gap:-1] = self._rows_array[gap + 1 :]
             gaps = []
-        gaps = [gap for gap in gaps if gap < len(asked)]
+        gaps = [gap for gap in gaps if gap < min(num_kept, len(asked))]
         for gap in gaps:
             before[gap] = asked[gap]
-        if asked[: len(before)] != before[: len(asked)]:
+        if asked[:num_kept] != before[:num_kept]:
             return range(len(asked))
-        return chain(gaps, range(len(before), len(asked)))
+        return chain(gaps, range(num_kept, len(asked)))
 
     def _leave(self, seq: Hashable) -> None:
         with suppress(ValueError):
