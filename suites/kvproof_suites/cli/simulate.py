@@ -20,7 +20,13 @@ POOL = (
     click.option("--block-size", default="16", show_default=True, help="Tokens a block; several by commas."),
     click.option("--max-model-len", type=AT_LEAST_ONE, help="Tokens of the longest request; longer are rejected."),
     click.option("--prefix-cache", is_flag=True, help="Find prefixes again, by the hash ids of the trace."),
-    click.option("--adapters", type=AT_LEAST_ONE, default=1, help="So many, in turn; prefixes are shared within each."),
+    click.option(
+        "--adapters",
+        type=AT_LEAST_ONE,
+        default=1,
+        show_default=True,
+        help="So many, in turn; no prefix is shared between two.",
+    ),
     click.option("--window", type=AT_LEAST_ONE, help="Sliding window, in tokens."),
     click.option("--num-host-blocks", type=int, default=0, show_default=True, help="Room for swapped blocks."),
 )
@@ -43,7 +49,7 @@ TRAFFIC = (
 )
 TIME = (
     click.option("--step-ms", type=float, help="Every step takes as long; else all requests wait from the start."),
-    click.option("--gpu", help="Steps take as long as the roofline of this device says; see below."),
+    click.option("--gpu", help="Steps take as long as the roofline of this device says; see above."),
     click.option("--num-gpus", type=AT_LEAST_ONE, default=1, show_default=True, help="Tensor parallel."),
     click.option("--model", type=click.Path(path_type=Path), help="A config.json: bytes of KV cache a token."),
     click.option("--kv-bytes-per-token", type=int, help="Without --model."),
