@@ -17,6 +17,7 @@ from kvproof_impls import recorded
 from kvproof_impls.registry import load
 from kvproof_suites import cli
 from kvproof_suites.histories import open_history
+from kvproof_suites.history_compare import renamed
 from kvproof_suites.history_replay import replay_history
 
 SKIPS_COPIES = "selftest.wrong.copy_on_write:SkipCopyOnWrite"
@@ -41,6 +42,28 @@ def test_where_a_step_is_missing_single_calls_do_its_work(tmp_path: Path) -> Non
     told = run(path, "--allocator=reference")
     expected = "refusals 6 agree; hits 2 agree; free blocks 10 agree; copies 3 agree"
     assert told.output == f"reference: 10 operations, every law held\n  compared: {expected}\n"
+
+
+def test_a_step_that_fails_half_way_in_single_calls_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    path = tmp_path / "h.jsonl"
+    allocator = recorded(load("paged-python").allocator(4, 2), path)  # type: ignore[misc]
+    for number, seq in enumerate("abc"):
+        allocator.allocate(seq, [2 * number, 2 * number + 1])
+    with pytest.raises(MemoryError):
+        allocator.append_step(["a", "b", "c"], [6, 7, 8])
+    allocator.preempt("c")
+    for token in (9, 11):
+        allocator.append_step(["a", "b"], [token, token + 1])
+    told = run(path, "--allocator=reference")
+    assert told.exit_code == cli.CONFORMS
+    assert "refusals 6 agree; hits 3 agree; free blocks 5 agree, 2 differ; copies 2 agree" in told.output
+    assert "first difference: line 5: append_step(['a', 'b', 'c'], [6, 7, 8]) left 0 free blocks" in told.output
+
+
+def test_slots_agree_up_to_the_names_of_blocks() -> None:
+    assert renamed([5, 9, 6], 4) == renamed([13, 1, 14], 4)
+    assert renamed([5, 9], 4) != renamed([5, 5], 4)
+    assert renamed([5, 9], 4) != renamed([5, 10], 4)
 
 
 def test_a_copy_that_a_wrong_allocator_forgets_is_the_first_difference(tmp_path: Path) -> None:
