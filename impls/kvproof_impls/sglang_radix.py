@@ -39,9 +39,9 @@ CALLS = {
     "ReqToTokenPool": "memory_pool",
 }
 """Name to its module below ``sglang.srt.mem_cache``."""
-MOST_SEQS = 1024
-LONGEST = 32_768
-"""Tokens of a sequence; rows of both tables, which take memory only where they are used."""
+MOST_SEQS = 512
+LONGEST = 16_384
+"""Tokens of a sequence. The engine sizes its table of tokens by the two; a longer sequence finds no room here."""
 
 
 class SglangAllocator:
@@ -57,7 +57,7 @@ class SglangAllocator:
         self.num_blocks, self.pool_blocks, self.block_size = num_blocks, num_blocks + 1, block_size
         self._lib, num_slots = library(), num_blocks * block_size
         torch = self._lib.torch
-        longest = min(num_slots, LONGEST)
+        longest = self._longest = min(num_slots, LONGEST)
         self._rows = self._lib.ReqToTokenPool(MOST_SEQS, longest, "cpu", False)
         self._slots = self._lib.PagedTokenToKVPoolAllocator(num_slots, block_size, None, "cpu", None, need_sort=False)
         self._tree = self._lib.RadixCache(self._lib.CacheInitParams(False, self._rows, self._slots, block_size))
@@ -150,7 +150,7 @@ class SglangAllocator:
     def can_allocate(self, num_tokens: int) -> bool:
         if num_tokens < 0:
             raise ValueError(f"can't allocate {num_tokens} tokens")
-        return -(-num_tokens // self.block_size) <= self.num_free_blocks()
+        return num_tokens <= self._longest and -(-num_tokens // self.block_size) <= self.num_free_blocks()
 
     def cached_prefix(self, tokens: Sequence[int], key: tuple[Hashable, ...] = ()) -> int:
         request = new_request(packed(np.array(tokens, np.int64)), key)
@@ -171,6 +171,8 @@ class SglangAllocator:
 
     def _extend(self, row: int, length: int, tokens: Any) -> None:
         torch, size, end = self._lib.torch, self.block_size, length + len(tokens)
+        if end > self._longest:
+            raise MemoryError(f"{end} tokens: a row of the table has {self._longest}")
         self._make_room(-(-end // size) - -(-length // size))
         if not len(tokens):
             return

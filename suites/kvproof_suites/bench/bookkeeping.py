@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import statistics
 import tracemalloc
 from collections.abc import Callable
 from typing import Any
@@ -21,25 +22,33 @@ def bytes_per_block(make: Callable[[int, int], Any], block_size: int) -> tuple[f
     Pages that were never touched are in neither; a pool that keeps keys and values of its own is measured with them.
     """
     if hasattr(make(1, block_size), "bookkeeping_bytes"):
-        return marginal(lambda num_blocks: make(num_blocks, block_size).bookkeeping_bytes()), "declared"
-    resident = marginal(lambda num_blocks: growth(resident_bytes, make, num_blocks, block_size))
+        return marginal(lambda num_blocks: int(make(num_blocks, block_size).bookkeeping_bytes())), "declared"
+    resident = marginal(growths(resident_bytes, make, block_size))
     tracemalloc.start()
-    traced = marginal(lambda num_blocks: growth(traced_bytes, make, num_blocks, block_size))
+    traced = marginal(growths(traced_bytes, make, block_size))
     tracemalloc.stop()
     return (resident, "resident pages") if resident > traced else (traced, "traced allocations")
 
 
 def marginal(size: Callable[[int], int]) -> float:
-    return max(0, size(POOL_BLOCKS) - size(SMALL_POOL_BLOCKS)) / (POOL_BLOCKS - SMALL_POOL_BLOCKS)
+    large, small = (
+        statistics.median(size(num_blocks) for _ in range(3)) for num_blocks in (POOL_BLOCKS, SMALL_POOL_BLOCKS)
+    )
+    return max(0.0, large - small) / (POOL_BLOCKS - SMALL_POOL_BLOCKS)
 
 
-def growth(read: Callable[[], int], make: Callable[[int, int], Any], num_blocks: int, block_size: int) -> int:
-    gc.collect()
-    before = read()
-    pool = make(num_blocks, block_size)
-    grown = read() - before
-    del pool
-    return max(0, grown)
+def growths(read: Callable[[], int], make: Callable[[int, int], Any], block_size: int) -> Callable[[int], int]:
+    """Number of blocks to what a pool of so many adds. Earlier pools are kept, so that none grows into what another
+    left behind."""
+    kept = []
+
+    def grow(num_blocks: int) -> int:
+        gc.collect()
+        before = read()
+        kept.append(make(num_blocks, block_size))
+        return read() - before
+
+    return grow
 
 
 def traced_bytes() -> int:
