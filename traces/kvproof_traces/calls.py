@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -24,8 +25,8 @@ class Calls:
         self.num_block_copies = 0
         self.num_frees = 0
         self.changed: dict[Seq, bool] = {}
-        """New sequences, and those whose table may differ by more than growth; true where something may be shared. The
-        reader of tables empties it, and the next two."""
+        """New sequences, and those whose table may differ by more than growth; true where something may be shared.
+        ``forget`` empties it, and the next two."""
         self.gone: list[Seq] = []
         self.any_changed = False
         """Some table differs, and the allocator did not say which."""
@@ -34,8 +35,10 @@ class Calls:
 
     def allocate(self, seq: Seq, tokens: Tokens, max_tokens: int) -> int:
         """Tokens found cached. ``max_tokens``: length of the sequence when it ends."""
-        told = {"max_tokens": max_tokens} if self._told_lengths else {}
-        num_cached = int(self.timed(self.allocator.allocate, seq, tokens, **told))
+        allocate = self.allocator.allocate
+        if self._told_lengths:
+            allocate = partial(allocate, max_tokens=max_tokens)
+        num_cached = int(self.timed(allocate, seq, tokens))
         self.changed[seq] = num_cached > 0
         return num_cached
 
@@ -83,9 +86,15 @@ class Calls:
             self.changed.pop(seq, None)
             self.gone.append(seq)
 
-    def timed(self, call: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+    def forget(self) -> None:
+        """What changed was looked at."""
+        self.changed.clear()
+        self.gone.clear()
+        self.any_changed = False
+
+    def timed(self, call: Callable[..., Any], *arguments: Any) -> Any:
         start = perf_counter()
         try:
-            return call(*arguments, **named)
+            return call(*arguments)
         finally:
             self.seconds += perf_counter() - start

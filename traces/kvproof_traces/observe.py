@@ -53,9 +53,7 @@ class Observer:
         for seq, shares in calls.changed.items():
             (changed if shares else fresh)[seq] = self.batch.context_len(seq)
         counted = self._use.count(changed, calls.gone, calls.any_changed, fresh)
-        calls.changed.clear()
-        calls.gone.clear()
-        calls.any_changed = False
+        calls.forget()
         return counted
 
     def _tables(self) -> BlockTables:

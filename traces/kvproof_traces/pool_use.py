@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from itertools import chain
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -85,7 +86,7 @@ class PoolUse:
         ``any_changed`` says that copies were made. ``fresh``: new ones that are not known to share anything. A table
         may be longer than its context needs.
         """
-        for seq in (*gone, *changed, *fresh):
+        for seq in chain(gone, changed, fresh):
             if seq in self._seen:
                 self._drop(seq)
         self._step()
