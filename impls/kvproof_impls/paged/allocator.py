@@ -20,8 +20,9 @@ from kvproof_impls.paged.free_lists import forget_evictable
 from kvproof_impls.paged.layout import EVICTION, NONE, UNNAMED, State, grown, make_state
 from kvproof_impls.paged.names import in_use
 from kvproof_impls.paged.places import places_of
-from kvproof_impls.paged.sequences import SHORT, TOO_NARROW
+from kvproof_impls.paged.sequences import NO_ROW, SHORT, TOO_NARROW
 from kvproof_impls.paged.tokens import as_tokens
+from kvproof_impls.paged_sizes import LARGEST, share, whole
 
 
 class SingleCalls:
@@ -41,6 +42,10 @@ class SingleCalls:
         ValueError: a number out of range, or an unknown ``eviction``.
     """
 
+    _made_anew = frozenset({"_places", "_num_blank", "_num_evictable"})
+    window = 0
+    """Visible positions; 0 without a window."""
+
     def __init__(
         self,
         num_blocks: int,
@@ -53,23 +58,41 @@ class SingleCalls:
         seed: int | None = None,
         max_num_seqs: int = 64,
         max_model_len: int = 1024,
-        window: int = 0,
     ) -> None:
-        refuse_bad_sizes(num_blocks, block_size, eviction, watermark)
-        self.num_blocks, self.block_size, self.eviction = num_blocks, block_size, eviction
-        self.pool_blocks = num_blocks + num_reserved
+        self.num_blocks, self.block_size = whole("num_blocks", num_blocks, 1), whole("block_size", block_size, 1)
+        num_reserved = whole("num_reserved", num_reserved, largest=LARGEST - self.num_blocks)
+        if eviction not in EVICTION:
+            raise ValueError(f"eviction: {eviction!r} is unknown; known are {', '.join(EVICTION)}")
+        self.eviction = eviction
+        self.pool_blocks = self.num_blocks + num_reserved
         if num_reserved:
-            self.null_block = num_blocks
+            self.null_block = self.num_blocks
         self.counters = Counters()
-        self._num_spare = int(watermark * num_blocks)
+        self._num_spare = int(share("watermark", watermark) * self.num_blocks)
         seed = secrets.randbits(64) if seed is None else seed % 2**64
-        self._state = make_state(num_blocks, block_size, num_reserved, EVICTION[eviction], window, prefix_caching, seed)
+        self._state = make_state(
+            self.num_blocks, self.block_size, num_reserved, EVICTION[eviction], self.window, prefix_caching, seed
+        )
         self._fields = Fields()
         self._rows: dict[Hashable, int] = {}
         self._preempted: set[Hashable] = set()
         self._free_rows: list[int] = []
         self._copy = np.zeros(2, np.int32)
-        self._reshape(grown(self._state, max(1, max_num_seqs), max(1, -(-max_model_len // block_size))))
+        num_seqs, num_tokens = whole("max_num_seqs", max_num_seqs), whole("max_model_len", max_model_len)
+        self._reshape(grown(self._state, max(1, num_seqs), max(1, -(-num_tokens // self.block_size))))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For ``copy.deepcopy`` and pickle: all but the addresses, and what is made from the rest."""
+        return {name: value for name, value in self.__dict__.items() if name not in self._made_anew}
+
+    def __setstate__(self, attributes: dict[str, Any]) -> None:
+        self.__dict__.update(attributes)
+        own = State(*(array.copy() for array in self._state))  # pickle may hand over the very arrays of the original
+        self._state = own
+        self._reshape(own)
+
+    def __copy__(self) -> Any:
+        raise TypeError("two allocators can't share one pool; copy.deepcopy gives one with a pool of its own")
 
     def allocate(
         self, seq: Hashable, tokens: Sequence[int], key: tuple[Hashable, ...] = (), items: Sequence[Item] = ()
@@ -112,8 +135,8 @@ class SingleCalls:
             MemoryError: too few free blocks.
         """
         row = self._rows[seq]
-        if num_tokens < 0:
-            raise ValueError(f"can't reserve {num_tokens} tokens for {seq!r}")
+        num_tokens = whole("num_tokens to reserve", num_tokens, largest=None)
+        num_tokens = min(num_tokens, (self.num_blocks + 1) * self.block_size)  # no pool has room for more
         return self._copies(self._call(entries.reserve, row, num_tokens, self._copy), seq)
 
     def free(self, seq: Hashable) -> None:
@@ -144,9 +167,10 @@ class SingleCalls:
         """
         row = self._rows[parent]
         self._refuse_known(child)
-        child_row = self._take_row()
-        entries.fork(self._places, row, child_row)
-        self._rows[child] = child_row
+        if not self._free_rows:
+            self._add_rows()
+        entries.fork(self._places, row, self._free_rows[-1])
+        self._rows[child] = self._free_rows.pop()
         self._preempted.discard(child)
         return ()
 
@@ -157,9 +181,9 @@ class SingleCalls:
             KeyError: ``seq`` is unknown.
             ValueError: ``num_tokens`` is negative or more than the sequence has.
         """
-        row = self._rows[seq]
+        row, num_tokens = self._rows[seq], whole("num_tokens to keep", num_tokens, largest=None)
         length = int(self._state.sequences[row]["length"])
-        if not 0 <= num_tokens <= length:
+        if num_tokens > length:
             raise ValueError(f"can't cut {seq!r} to {num_tokens} tokens: it has {length}")
         entries.truncate(self._places, row, num_tokens)
 
@@ -197,9 +221,8 @@ class SingleCalls:
 
     def can_allocate(self, num_tokens: int) -> bool:
         """Whether a new sequence of ``num_tokens`` fits when nothing of it is cached. Raises ValueError below 0."""
-        if num_tokens < 0:
-            raise ValueError(f"can't allocate {num_tokens} tokens")
-        return -(-num_tokens // self.block_size) + self._spare() <= self.num_free_blocks()
+        num_needed = -(-whole("num_tokens to allocate", num_tokens, largest=None) // self.block_size)
+        return num_needed + self._spare() <= self.num_free_blocks() and num_needed * self.block_size <= LARGEST
 
     @property
     def num_evicted_blocks(self) -> int:
@@ -212,15 +235,17 @@ class SingleCalls:
 
     def _admit(self, seq: Hashable, tokens: Any, fields: Any, root: int, finds: bool) -> int:
         """``finds`` what is cached, as a new sequence does; one that comes back from the host is under no watermark."""
-        row, num_spare = self._take_row(), self._spare() if finds else 0
+        row, num_spare = self._free_rows[-1] if self._free_rows else NONE, self._spare() if finds else 0
         num_hits = self._call(entries.allocate, row, tokens, fields, root, num_spare, finds)
+        if num_hits == NO_ROW:
+            self._add_rows()
+            return self._admit(seq, tokens, fields, root, finds)
         if num_hits == SHORT:
-            self._free_rows.append(row)
             raise MemoryError(
                 f"{seq!r} needs {-(-tokens.size // self.block_size)} blocks for {tokens.size} tokens, "
                 f"{self.num_free_blocks()} of {self.num_blocks} free, {num_spare} to be left"
             )
-        self._rows[seq] = row
+        self._rows[seq] = self._free_rows.pop()
         return num_hits
 
     def _spare(self) -> int:
@@ -243,33 +268,28 @@ class SingleCalls:
             self._reshape(grown(self._state, num_seqs, 2 * max_blocks))
         return result
 
-    def _take_row(self) -> int:
-        if not self._free_rows:
-            num_seqs, max_blocks = self._state.tables.shape
-            self._reshape(grown(self._state, 2 * num_seqs, max_blocks))
-        return self._free_rows.pop()
+    def _add_rows(self) -> None:
+        num_seqs, max_blocks = self._state.tables.shape
+        self._reshape(grown(self._state, 2 * num_seqs, max_blocks))
 
     def _reshape(self, state: State) -> None:
+        """Other arrays from now on, of other sizes."""
         self._free_rows += range(len(state.sequences) - 1, len(self._state.sequences) - 1, -1)
+        self._replace(state)
+
+    def _replace(self, state: State) -> None:
+        """Other arrays from now on, of the same sizes wherever the step tensors have one."""
         self._state, self._places = state, places_of(state)
         self._num_blank, self._num_evictable = state.pool["num_blank"], state.pool["num_evictable"]
 
     def _fields_of(self, items: Sequence[Item], num_tokens: int) -> Any:
+        numbers = self._fields.of_blocks(items, num_tokens, self.block_size)
         if not self._state.fields.size:
-            self._reshape(self._state._replace(fields=np.zeros(self.pool_blocks, np.int32)))
-        return self._fields.of_blocks(items, num_tokens, self.block_size)
+            self._replace(self._state._replace(fields=np.zeros(self.pool_blocks, np.int32)))
+        return numbers
 
     def _refuse_known(self, seq: Hashable) -> None:
         if seq in self._rows:
             raise KeyError(f"{seq!r} is allocated already")
         if self._fields.are_many:
             self._fields.keep(in_use(self._state))
-
-
-def refuse_bad_sizes(num_blocks: int, block_size: int, eviction: str, watermark: float) -> None:
-    if num_blocks < 1 or block_size < 1:
-        raise ValueError(f"num_blocks ({num_blocks}) and block_size ({block_size}) must be at least 1")
-    if eviction not in EVICTION:
-        raise ValueError(f"eviction: {eviction!r} is unknown; known are {', '.join(EVICTION)}")
-    if not 0 <= watermark < 1:
-        raise ValueError(f"watermark: {watermark} is not a share of the blocks; give 0 up to, not including, 1")

@@ -19,12 +19,23 @@ from kvproof_impls.paged.fields import NO_FIELDS
 from kvproof_impls.paged.layout import State, grown
 from kvproof_impls.paged.sequences import SHORT
 from kvproof_impls.paged.tokens import as_tokens
+from kvproof_impls.paged_sizes import whole
 
 if TYPE_CHECKING:
     from kvproof_impls.contract import PagedBatch
     from kvproof_impls.paged.buffers import StepBuffers
 
-GONE = object()
+
+class Gone:
+    """Equals nothing, not even what equals everything."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> bool:
+        return False
+
+
+GONE = Gone()
 """In the remembered batch, where a sequence was that has left."""
 
 
@@ -47,12 +58,14 @@ class PagedAllocator(SingleCalls):
     ``SingleCalls``.
     """
 
+    _batch: list[Any]
+    _gaps: list[int]
+    _buffers: list[StepBuffers]
+    _made_anew = SingleCalls._made_anew | {"_batch", "_gaps", "_buffers", "_batch_rows", "_rows_array"}
+
     def __init__(self, num_blocks: int, block_size: int, *, num_host_blocks: int | None = None, **options: Any) -> None:
-        self._batch: list[Hashable] = []
-        self._gaps: list[int] = []
-        self._buffers: list[StepBuffers] = []
         super().__init__(num_blocks, block_size, **options)
-        self.num_host_blocks = num_blocks if num_host_blocks is None else num_host_blocks
+        self.num_host_blocks = self.num_blocks if num_host_blocks is None else whole("num_host_blocks", num_host_blocks)
         self._free_host_blocks = list(range(self.num_host_blocks - 1, -1, -1))
         self._swapped: dict[Hashable, Swapped] = {}
 
@@ -92,8 +105,8 @@ class PagedAllocator(SingleCalls):
         if seq in self._swapped:
             self._free_host_blocks += self._swapped.pop(seq).host_blocks
             return
+        self._leave(seq)  # first: no interruption may leave a row in the batch whose sequence is gone
         super().free(seq)
-        self._leave(seq)
 
     def swap_out(self, seq: Hashable) -> Copies:
         """Move ``seq`` to the host; return (device block, host block) pairs to copy before anything else is written.
@@ -107,12 +120,13 @@ class PagedAllocator(SingleCalls):
         num_needed = -(-int(record["length"]) // self.block_size)
         if num_needed > len(free):
             raise MemoryError(f"{num_needed} host blocks needed, {len(free)} of {self.num_host_blocks} free")
-        table = self._state.tables[row, :num_needed]
-        host_blocks = [free.pop() for _ in range(num_needed)]
-        copies = list(zip(table.tolist(), host_blocks, strict=True))  # look-ahead past the last token stays behind
-        self._swapped[seq] = self._kept(row, table, host_blocks)
-        super().free(seq)
+        table = self._state.tables[row, :num_needed]  # look-ahead past the last token stays behind
+        kept = self._kept(row, table)
+        kept.host_blocks += [free.pop() for _ in range(num_needed)]
+        copies = list(zip(table.tolist(), kept.host_blocks, strict=True))
         self._leave(seq)
+        super().free(seq)
+        self._swapped[seq] = kept
         return copies
 
     def swap_in(self, seq: Hashable) -> Copies:
@@ -136,7 +150,7 @@ class PagedAllocator(SingleCalls):
         for kept in self._swapped.values():
             kept.publishes = 0
 
-    def _kept(self, row: int, table: Any, host_blocks: list[int]) -> Swapped:
+    def _kept(self, row: int, table: Any) -> Swapped:
         state, record = self._state, self._state.sequences[row]
         length = int(record["length"])
         caches, has_fields = state.contents.size, state.fields.size
@@ -144,7 +158,7 @@ class PagedAllocator(SingleCalls):
             state.contents.reshape(-1, self.block_size)[table].ravel()[:length] if caches else np.empty(length, "i4")
         )
         fields = state.fields[table] if has_fields else NO_FIELDS
-        return Swapped(host_blocks, tokens, fields, int(record["root"]), int(record["publishes"]))
+        return Swapped([], tokens, fields, int(record["root"]), int(record["publishes"]))
 
     def _refuse_known(self, seq: Hashable) -> None:
         super()._refuse_known(seq)
@@ -154,29 +168,29 @@ class PagedAllocator(SingleCalls):
     def _require_batch(self, seqs: Sequence[Hashable]) -> None:
         """The rows of the batch are those of ``seqs``; where it differs from the batch before, they are looked up."""
         asked = seqs if seqs.__class__ is list else list(seqs)
-        if asked == self._batch:
+        if self._batch == asked:
             return
-        changed, self._batch = self._changed(asked), [GONE]
+        before, gaps = self._batch, sorted(self._gaps)
+        self._batch, self._gaps = [GONE], []  # whatever fails from here on, no row is taken for known
+        changed = self._changed(asked, before, gaps)
         buffers, rows = self._buffers or self._make_buffers(), self._batch_rows
         if len(asked) > len(rows):
-            raise KeyError(told_twice(asked))
+            raise KeyError(self._told_wrong(asked))
         for index in changed:
             rows[index] = self._rows[asked[index]]
         if entries.any_twice(buffers[0].places, len(asked)):
-            raise KeyError(told_twice(asked))
-        self._batch = asked.copy()
+            raise KeyError(self._told_wrong(asked))
         for one in buffers:
             one.arrays.common[0] = -1
+        self._batch = asked.copy()
 
-    def _changed(self, asked: list[Hashable]) -> Iterable[int]:
+    def _changed(self, asked: list[Hashable], before: list[Any], gaps: list[int]) -> Iterable[int]:
         """Rows to look up: where a sequence has left and at the end, if that explains the difference, else all.
 
         An engine moves the sequences behind a gap up, or fills it with the last one or with a new one.
         """
-        before, gaps = self._batch, sorted(self._gaps)
-        self._gaps = []
         num_kept = len(before) - len(gaps)
-        if gaps and asked[gaps[0] : gaps[0] + 1] == before[gaps[0] + 1 : gaps[0] + 2]:
+        if gaps and before[gaps[0] + 1 : gaps[0] + 2] == asked[gaps[0] : gaps[0] + 1]:
             for gap in reversed(gaps):
                 del before[gap]
                 self._rows_array[gap:-1] = self._rows_array[gap + 1 :]
@@ -184,7 +198,7 @@ class PagedAllocator(SingleCalls):
         gaps = [gap for gap in gaps if gap < min(num_kept, len(asked))]
         for gap in gaps:
             before[gap] = asked[gap]
-        if asked[:num_kept] != before[:num_kept]:
+        if before[:num_kept] != asked[:num_kept]:
             return range(len(asked))
         return chain(gaps, range(num_kept, len(asked)))
 
@@ -195,10 +209,15 @@ class PagedAllocator(SingleCalls):
             self._gaps.append(gap)
 
     def _reshape(self, state: State) -> None:
-        super()._reshape(state)
         self._batch, self._gaps, self._buffers = [GONE], [], []
+        super()._reshape(state)
         self._batch_rows = array("i", bytes(4 * len(state.sequences)))  # quicker than NumPy for a number at a time
         self._rows_array = np.frombuffer(self._batch_rows, np.int32)
+
+    def _replace(self, state: State) -> None:
+        super()._replace(state)
+        for one in self._buffers:
+            one.places[: len(self._places)] = self._places
 
     def _make_buffers(self) -> list[StepBuffers]:
         from kvproof_impls.paged.buffers import StepBuffers  # here, so that an allocator alone does not import torch
@@ -215,6 +234,8 @@ class PagedAllocator(SingleCalls):
             f"{self.num_free_blocks()} of {self.num_blocks} free; no row was appended"
         )
 
-
-def told_twice(seqs: Sequence[Hashable]) -> str:
-    return f"{[seq for seq, count in Counter(seqs).items() if count > 1]} more than once in a batch"
+    def _told_wrong(self, seqs: Sequence[Hashable]) -> str:
+        twice = [seq for seq, count in Counter(seqs).items() if count > 1]
+        if twice:
+            return f"{twice} more than once in a batch"
+        return f"{[seq for seq in seqs if seq not in self._rows]} unknown"

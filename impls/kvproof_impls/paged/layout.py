@@ -11,6 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+LARGEST = 2**31 - 1
+"""Of what is kept as int32."""
+
 NONE = -1
 """No block: the end of a list."""
 

@@ -5,18 +5,27 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from kvproof_impls.paged.compiling import compiled
 from kvproof_impls.paged.free_lists import give_back, num_free, own, take
-from kvproof_impls.paged.layout import NONE, State
+from kvproof_impls.paged.layout import LARGEST, NONE, State
 from kvproof_impls.paged.names import bucket, lookup, node_of, publish, unpublish
 
-SHORT, TOO_NARROW = -1, -2
-"""Too few free blocks; or too few columns in the tables: widen them and call again."""
+SHORT, TOO_NARROW, NO_ROW = -1, -2, -3
+"""Too few free blocks; or too few columns or rows in the tables: widen them and call again. Short is said
+first, so that no array grows for a call that fails."""
 
 
 @compiled
 def blocks_for(state: State, num_tokens: int) -> int:
     return -(-num_tokens // state.pool[0].block_size)
+
+
+@compiled
+def is_too_long(state: State, num_blocks: int) -> bool:
+    """Whether so many blocks hold more tokens than a length can tell."""
+    return num_blocks * state.pool[0].block_size > LARGEST
 
 
 @compiled
@@ -39,21 +48,26 @@ def find(state: State, tokens: Any, fields: Any, root: int, hits: Any) -> int:
 
 @compiled
 def allocate(state: State, row: int, tokens: Any, fields: Any, root: int, num_spare: int, finds: bool) -> int:
-    """Admit the prompt ``tokens`` as sequence ``row``; how many leading blocks were found, or SHORT, or TOO_NARROW.
+    """Admit the prompt ``tokens`` as sequence ``row``; how many leading blocks were found, or SHORT, or TOO_NARROW, or,
+    where ``row`` is NONE, NO_ROW.
 
     ``num_spare``: blocks that must be left. ``finds``: look for cached ones. They are owned before anything is taken,
     so that none of them is evicted.
     """
-    table, sequence = state.tables[row], state.sequences[row]
-    num_blocks = blocks_for(state, tokens.size)
-    if num_blocks > table.size:
-        return TOO_NARROW
+    table, num_blocks = state.tables[max(row, 0)], blocks_for(state, tokens.size)
+    if row == NONE or num_blocks > table.size:
+        table = np.empty(num_blocks, np.int32)
     num_hits = find(state, tokens, fields, root, table) if finds and state.contents.size > 0 else 0
     num_needed = num_blocks - num_hits
     for index in range(num_hits):
         num_needed += state.blocks[table[index]].references == 0
-    if num_needed + num_spare > num_free(state):
+    if num_needed + num_spare > num_free(state) or is_too_long(state, num_blocks):
         return SHORT
+    if num_blocks > state.tables.shape[1]:
+        return TOO_NARROW
+    if row == NONE:
+        return NO_ROW
+    sequence = state.sequences[row]
     for index in range(num_hits):
         own(state, table[index])
     for index in range(num_hits, num_blocks):
@@ -126,10 +140,10 @@ def make_room(state: State, row: int, num_tokens: int, copies: Any) -> int:
     size, sequence = state.pool[0].block_size, state.sequences[row]
     shared = writes_shared_tail(state, row)
     num_fresh = max(0, blocks_for(state, sequence.length + num_tokens) - sequence.num_blocks)
+    if num_fresh + shared > num_free(state) or is_too_long(state, sequence.num_blocks + num_fresh):
+        return SHORT
     if sequence.num_blocks + num_fresh > state.tables.shape[1]:
         return TOO_NARROW
-    if num_fresh + shared > num_free(state):
-        return SHORT
     if shared:
         copy_tail(state, row, copies)
     elif sequence.length % size > 0:

@@ -14,7 +14,7 @@ from kvproof_impls.paged.compiling import compiled
 from kvproof_impls.paged.free_lists import num_free
 from kvproof_impls.paged.layout import State
 from kvproof_impls.paged.places import Buffers
-from kvproof_impls.paged.sequences import SHORT, TOO_NARROW, make_room, release_unseen, writes_shared_tail
+from kvproof_impls.paged.sequences import SHORT, TOO_NARROW, is_too_long, make_room, release_unseen, writes_shared_tail
 
 
 @compiled
@@ -65,20 +65,22 @@ def write(state: State, buffers: Buffers, index: int, token: int) -> None:
 @compiled
 def shortage(state: State, rows: Any) -> int:
     """0 when every row can have its token, else SHORT or TOO_NARROW."""
-    num_needed, num_tails, size = 0, 0, state.pool[0].block_size
+    num_needed, num_tails, size, result = 0, 0, state.pool[0].block_size, 0
     for row in rows:
         sequence = state.sequences[row]
         if sequence.room > 0:
             continue
         if sequence.length == sequence.num_blocks * size:
             num_needed += 1
+            if is_too_long(state, sequence.num_blocks + 1):
+                return SHORT
             if sequence.num_blocks == state.tables.shape[1]:
-                return TOO_NARROW
+                result = TOO_NARROW
         elif writes_shared_tail(state, row):
             num_tails += 1
     if num_needed + num_tails > num_free(state) and num_needed + num_copies(state, rows) > num_free(state):
         return SHORT
-    return 0
+    return result
 
 
 @compiled

@@ -10,19 +10,19 @@ from __future__ import annotations
 from typing import Any
 
 from kvproof_impls.paged.batched import PagedAllocator
+from kvproof_impls.paged_sizes import whole
 
 
 class WindowedAllocator(PagedAllocator):
     """``window`` counts visible positions, the query's own included.
 
     Raises:
-        ValueError: ``num_blocks``, ``block_size`` or ``window`` below 1.
+        ValueError: ``window`` or ``num_reserved`` below 1, or another number out of range.
     """
 
     truncate = swap_out = swap_in = None  # type: ignore[assignment]
 
     def __init__(self, num_blocks: int, block_size: int, window: int, **options: Any) -> None:
-        if window < 1:
-            raise ValueError(f"window ({window}) must be at least 1")
-        super().__init__(num_blocks, block_size, window=window, **({"num_reserved": 1} | options))
-        self.window = window
+        self.window = whole("window", window, 1)
+        num_reserved = whole("num_reserved", options.pop("num_reserved", 1), 1)
+        super().__init__(num_blocks, block_size, num_reserved=num_reserved, **options)

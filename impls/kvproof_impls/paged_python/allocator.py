@@ -12,6 +12,7 @@ from typing import Any
 from kvproof_impls.contract import Copies
 from kvproof_impls.counters import Counters
 from kvproof_impls.paged_python.pool import BlockPool, SequenceState, plain
+from kvproof_impls.paged_sizes import LARGEST, share, whole
 
 Item = tuple[int, int, Hashable]
 """(position of its first token, number of tokens, identity) of what stands behind placeholder tokens, as an image."""
@@ -40,10 +41,8 @@ class SingleCalls(BlockPool):
         prefix_caching: bool = True,
     ) -> None:
         super().__init__(num_blocks, block_size, num_reserved, eviction)
-        if not 0 <= watermark < 1:
-            raise ValueError(f"watermark: {watermark} is not a share of the blocks; give 0 up to, not including, 1")
         self.counters = Counters()
-        self._num_spare = int(watermark * num_blocks)
+        self._num_spare = int(share("watermark", watermark) * self.num_blocks)
         self._caches = prefix_caching
         self._sequences: dict[Hashable, SequenceState] = {}
         self._preempted: set[Hashable] = set()
@@ -100,8 +99,7 @@ class SingleCalls(BlockPool):
             MemoryError: too few free blocks.
         """
         state = self._sequences[seq]
-        if num_tokens < 0:
-            raise ValueError(f"can't reserve {num_tokens} tokens for {seq!r}")
+        num_tokens = whole("num_tokens to reserve", num_tokens, largest=None)
         return () if num_tokens <= state.room else self._make_room(state, num_tokens)
 
     def free(self, seq: Hashable) -> None:
@@ -144,8 +142,8 @@ class SingleCalls(BlockPool):
             KeyError: ``seq`` is unknown.
             ValueError: ``num_tokens`` is negative or more than the sequence has.
         """
-        state = self._sequences[seq]
-        if not 0 <= num_tokens <= len(state.tokens):
+        state, num_tokens = self._sequences[seq], whole("num_tokens to keep", num_tokens, largest=None)
+        if num_tokens > len(state.tokens):
             raise ValueError(f"can't cut {seq!r} to {num_tokens} tokens: it has {len(state.tokens)}")
         num_kept = self._blocks_for(num_tokens)
         self._release(state.table[num_kept:])
@@ -181,9 +179,8 @@ class SingleCalls(BlockPool):
 
     def can_allocate(self, num_tokens: int) -> bool:
         """Whether a new sequence of ``num_tokens`` fits when nothing of it is cached. Raises ValueError below 0."""
-        if num_tokens < 0:
-            raise ValueError(f"can't allocate {num_tokens} tokens")
-        return self._blocks_for(num_tokens) + self._spare() <= self.num_free_blocks()
+        num_needed = self._blocks_for(whole("num_tokens to allocate", num_tokens, largest=None))
+        return num_needed + self._spare() <= self.num_free_blocks() and num_needed * self.block_size <= LARGEST
 
     def _spare(self) -> int:
         return self._num_spare if self._sequences else 0

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from kvproof_impls.contract import Copies
 from kvproof_impls.paged_python.allocator import SingleCalls
 from kvproof_impls.paged_python.pool import SequenceState, plain
+from kvproof_impls.paged_sizes import whole
 
 if TYPE_CHECKING:
     from kvproof_impls.contract import PagedBatch
@@ -25,7 +26,7 @@ class PagedAllocator(SingleCalls):
 
     def __init__(self, num_blocks: int, block_size: int, num_host_blocks: int | None = None, **options: Any) -> None:
         super().__init__(num_blocks, block_size, **options)
-        self.num_host_blocks = num_blocks if num_host_blocks is None else num_host_blocks
+        self.num_host_blocks = self.num_blocks if num_host_blocks is None else whole("num_host_blocks", num_host_blocks)
         self._swapped: dict[Hashable, SequenceState] = {}
         self._free_host_blocks = list(range(self.num_host_blocks - 1, -1, -1))
 

@@ -11,6 +11,8 @@ from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
+from kvproof_impls.paged_sizes import LARGEST, whole
+
 EVICTION = ("lru", "fifo", "leaf", "all")
 
 
@@ -42,12 +44,12 @@ class BlockPool:
     all   those without content; when there are none left, everything cached is forgotten
 
     Raises:
-        ValueError: ``num_blocks`` or ``block_size`` below 1, or an unknown ``eviction``.
+        ValueError: a number out of range, or an unknown ``eviction``.
     """
 
     def __init__(self, num_blocks: int, block_size: int, num_reserved: int = 0, eviction: str = "lru") -> None:
-        if num_blocks < 1 or block_size < 1:
-            raise ValueError(f"num_blocks ({num_blocks}) and block_size ({block_size}) must be at least 1")
+        num_blocks, block_size = whole("num_blocks", num_blocks, 1), whole("block_size", block_size, 1)
+        num_reserved = whole("num_reserved", num_reserved, largest=LARGEST - num_blocks)
         if eviction not in EVICTION:
             raise ValueError(f"eviction: {eviction!r} is unknown; known are {', '.join(EVICTION)}")
         self.eviction = eviction

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from kvproof_impls.contract import Copies
 from kvproof_impls.paged_python.batched import PagedAllocator
 from kvproof_impls.paged_python.pool import SequenceState
+from kvproof_impls.paged_sizes import whole
 
 if TYPE_CHECKING:
     from kvproof_impls.contract import PagedBatch
@@ -23,17 +24,16 @@ class WindowedAllocator(PagedAllocator):
     """``window`` counts visible positions, the query's own included.
 
     Raises:
-        ValueError: ``num_blocks``, ``block_size`` or ``window`` below 1.
+        ValueError: ``window`` or ``num_reserved`` below 1, or another number out of range.
     """
 
     truncate = swap_out = swap_in = None  # type: ignore[assignment]
 
     def __init__(self, num_blocks: int, block_size: int, window: int, **options: Any) -> None:
-        if window < 1:
-            raise ValueError(f"window ({window}) must be at least 1")
-        super().__init__(num_blocks, block_size, **({"num_reserved": 1} | options))
-        self.window = window
-        self.null_block = num_blocks
+        self.window = whole("window", window, 1)
+        num_reserved = whole("num_reserved", options.pop("num_reserved", 1), 1)
+        super().__init__(num_blocks, block_size, num_reserved=num_reserved, **options)
+        self.null_block = self.num_blocks
 
     def append(self, seq: Hashable, tokens: Sequence[int]) -> Copies:
         """As without a window; then blocks that the first of ``tokens`` can't see are given back."""
