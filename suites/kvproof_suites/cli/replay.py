@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
 from kvproof_suites.cli import replay_history, replaying
 from kvproof_suites.cli.terminal import show_json, show_table
+from kvproof_suites.cli.trace_reading import reading_options
 
 AT_LEAST_ONE = click.IntRange(min=1)
 
@@ -23,7 +25,7 @@ AT_LEAST_ONE = click.IntRange(min=1)
 )
 @click.option("--num-blocks", type=AT_LEAST_ONE, default=replaying.NUM_BLOCKS, show_default=True, help="Of the pool.")
 @click.option("--max-num-seqs", type=AT_LEAST_ONE, default=256, show_default=True, help="Sequences that run at once.")
-@click.option("--format", "format_", help="azure, mooncake or native; without it, found from the content.")
+@reading_options
 @click.option("--churned", type=click.Path(path_type=Path), help="Write the block tables left behind to this file.")
 @click.option("--record", type=click.Path(path_type=Path), help="Write every operation and its result to this file.")
 @click.option("--compare-only", is_flag=True, help="Of a history: compare results, without the laws; for long ones.")
@@ -31,17 +33,18 @@ AT_LEAST_ONE = click.IntRange(min=1)
 @click.pass_context
 def command(
     context: click.Context,
+    /,
     trace: Path | None,
     impl: str,
     limit: int,
     block_size: int,
     num_blocks: int,
     max_num_seqs: int,
-    format_: str | None,
     churned: Path | None,
     record: Path | None,
     compare_only: bool,
     as_json: bool,
+    **reading: Any,
 ) -> None:
     """Replay the first requests of TRACE through allocators: waste, capacity, preemptions, hit rate.
 
@@ -69,7 +72,7 @@ def command(
         return
     if compare_only:
         raise click.UsageError("--compare-only goes with a history, and there are no results in a trace")
-    loaded = replaying.load_trace(trace, limit, format_)
+    loaded = replaying.load_trace(trace, limit, **reading)
     allocators = replaying.load_allocators(impl)
     sizes = {"block_size": block_size, "num_blocks": num_blocks, "max_num_seqs": max_num_seqs}
     try:

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kvproof_suites.cli.terminal import note
+from kvproof_suites.cli.trace_reading import told
 
 if TYPE_CHECKING:
     from kvproof_impls.registry import Implementation
     from kvproof_traces import Replay, Trace
 
 ALLOCATORS = "paged,contiguous-max,contiguous-pow2,contiguous-oracle"
+WARM_UP = 4
 LIMIT, BLOCK_SIZE, NUM_BLOCKS = 2_000, 16, 4_096
 """The defaults. 65,536 tokens are 8 GiB of a model with 32 layers, 8 KV heads, 128 dims and two bytes: a pool small
 enough that a trace keeps it full."""
@@ -52,16 +54,18 @@ class Replayed:
         }
 
 
-def load_trace(path: Path | None, limit: int | None, format: str | None = None) -> Trace:
-    """The trace at ``path``, or the made-up sample; a fault of the file is told as file, line and field."""
+def load_trace(path: Path | None, limit: int | None, **reading: Any) -> Trace:
+    """The trace at ``path``, or the made-up sample; a fault of the file is told as file, line and field.
+
+    ``reading``: the options of ``trace_reading``.
+    """
     from kvproof_traces import SAMPLES, load
 
-    try:
-        return load(path or SAMPLES / "native.jsonl", limit=limit, format=format)
-    except OSError as error:
-        raise click.ClickException(f"{path}: {error.strerror or error}") from None
-    except ValueError as error:
-        raise click.ClickException(str(error)) from None
+    with told():
+        trace = load(path or SAMPLES / "native.jsonl", limit=limit, **reading)
+    for reason, count in trace.dropped.items():
+        click.echo(f"dropped {count:,}: {reason}", err=True)
+    return trace
 
 
 def load_implementations(names: str) -> list[Implementation]:
@@ -99,6 +103,8 @@ def replay_through(
         assert implementation.allocator is not None
         note(f"replaying {len(trace.requests):,} requests of {trace.path.name} through {implementation.name} ...")
         try:
+            # Imports and compilation happen once in a process, and are no cost of a call.
+            replay(trace.requests[:WARM_UP], implementation.allocator(num_blocks, block_size))
             allocator: Any = implementation.allocator(num_blocks, block_size)
             if record is not None and index == 0:
                 allocator = recorded(allocator, record)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,6 +13,7 @@ from kvproof_suites import cli
 from kvproof_suites.cli import publishing, replaying, run_folders
 from kvproof_suites.cli.judging import Judge
 from kvproof_suites.cli.terminal import show_table
+from kvproof_suites.cli.trace_reading import reading_options
 from kvproof_suites.options import TIERS
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ STOPPED = (cli.INTERRUPTED, cli.INTERNAL_ERROR, cli.USAGE_ERROR)
 @click.command()
 @click.option("--impl", default="triton", show_default=True, help="What to judge, separated by commas.")
 @click.option("--trace", type=click.Path(path_type=Path), help="Replayed first; without it, a made-up sample.")
+@reading_options
 @click.option("--device", help="cpu, cuda, cuda:1; without it, cuda where there is one.")
 @click.option("--tier", type=click.Choice(TIERS), default="smoke", show_default=True, help="How much to try.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of all drawn data.")
@@ -32,7 +34,15 @@ STOPPED = (cli.INTERRUPTED, cli.INTERNAL_ERROR, cli.USAGE_ERROR)
 @click.option("--mlflow", "uri", default="sqlite:///mlflow.db", show_default=True, help='Tracking URI; "" for none.')
 @click.option("--bench/--no-bench", default=True, show_default=True, help="Time what was verified.")
 def command(
-    impl: str, trace: Path | None, device: str | None, tier: str, seed: int, folder: Path | None, uri: str, bench: bool
+    impl: str,
+    trace: Path | None,
+    device: str | None,
+    tier: str,
+    seed: int,
+    folder: Path | None,
+    uri: str,
+    bench: bool,
+    **reading: Any,
 ) -> None:
     """Judge implementations, benchmark them, log the results and write a report.
 
@@ -49,7 +59,7 @@ def command(
     """
     device = device or _default_device()
     replaying.load_implementations(impl)
-    loaded = replaying.load_trace(trace, replaying.LIMIT)
+    loaded = replaying.load_trace(trace, replaying.LIMIT, **reading)
     folder = _claim(folder or Path("results", f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{_file_name(impl)}"))
     judge = Judge(folder, device=device, tier=tier, seed=seed, churned=_replay(loaded, folder))
     status = judge.laws(impl)
