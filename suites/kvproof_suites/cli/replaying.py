@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -102,9 +103,10 @@ def replay_through(
     for index, implementation in enumerate(implementations):
         assert implementation.allocator is not None
         note(f"replaying {len(trace.requests):,} requests of {trace.path.name} through {implementation.name} ...")
-        try:
-            # Imports and compilation happen once in a process, and are no cost of a call.
+        # Imports and compilation happen once in a process, and are no cost of a call. What fails here fails below.
+        with suppress(Exception):
             replay(trace.requests[:WARM_UP], implementation.allocator(num_blocks, block_size))
+        try:
             allocator: Any = implementation.allocator(num_blocks, block_size)
             if record is not None and index == 0:
                 allocator = recorded(allocator, record)
