@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("numba")
 
-from kvproof_impls.paged import PagedAllocator
+from kvproof_impls.paged import PagedAllocator, entries
 from kvproof_impls.paged.fields import MANY
 from kvproof_impls.paged.layout import BLOCK
 
@@ -121,3 +121,18 @@ def test_an_allocator_alone_does_not_import_torch() -> None:
     script = "from kvproof_impls.paged import PagedAllocator as P; import sys; P(4, 4).allocate('a', [1]); "
     script += "sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], timeout=120, check=False).returncode == 0
+
+
+def test_tokens_of_any_memory_run_the_code_that_is_compiled_already() -> None:
+    """Numba compiles anew, for seconds, for what it takes to be another type: read-only memory, or unaligned."""
+    tokens, odd = np.arange(4, dtype=np.int32), np.frombuffer(bytes(17), np.int32, count=4, offset=1)
+    read_only = tokens.copy()
+    read_only.flags.writeable = False
+    allocator = PagedAllocator(64, 2)
+    for seq, given in enumerate((tokens, read_only, odd, [0, 1, 2, 3], tokens[::-1], tokens.astype(np.int64))):
+        allocator.allocate(seq, given)
+        allocator.append(seq, given)
+        allocator.append_step([seq], given[:1])
+        allocator.cached_prefix(given)
+    for entry in (entries.allocate, entries.append, entries.append_step, entries.find):
+        assert len(entry.signatures) == 1

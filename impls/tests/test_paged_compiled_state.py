@@ -143,9 +143,7 @@ def test_a_comparison_that_fails_leaves_no_row_half_remembered() -> None:
     allocator.append_step(["a", "b", "d"], [1, 1, 1])
     allocator.free("a")
     with pytest.raises(ValueError, match="ambiguous"):
-        allocator.append_step(
-            ["c", np.zeros(2), "d"], [1, 1, 1]
-        )  # NumPy has no one answer
+        allocator.append_step(["c", np.zeros(2), "d"], [1, 1, 1])  # NumPy has no one answer
     with pytest.raises(KeyError, match="c"):
         allocator.append_step(["c", "b", "d"], [1, 1, 1])
     assert allocator.append_step(["b", "d"], [1, 1]).context_lens.tolist() == [3, 3]

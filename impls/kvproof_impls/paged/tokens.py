@@ -1,4 +1,5 @@
-"""Token ids as compiled code takes them: contiguous int32. Nothing is cast in silence."""
+"""Token ids as compiled code takes them: one type of array, int32, contiguous, aligned and writeable, since for another
+one it would be compiled anew. Nothing is cast in silence."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ def as_tokens(tokens: Any) -> Any:
     Raises:
         ValueError: not whole numbers, more than one dimension, or one outside int32.
     """
-    if tokens.__class__ is np.ndarray and tokens.dtype is INT32 and tokens.ndim == 1 and tokens.flags.c_contiguous:
+    if tokens.__class__ is np.ndarray and tokens.dtype is INT32 and tokens.ndim == 1 and tokens.flags.carray:
         return tokens
     if isinstance(tokens, list | tuple):
         try:
@@ -29,7 +30,7 @@ def as_tokens(tokens: Any) -> Any:
         found = _narrowed(found)
     if found.ndim != 1:
         raise ValueError(f"tokens: have shape {found.shape}; give one dimension")
-    return np.ascontiguousarray(found)
+    return np.require(found, INT32, ["C", "A", "W", "E"])
 
 
 def _narrowed(found: Any) -> Any:
