@@ -90,10 +90,12 @@ def store(state: State, row: int, tokens: Any, start: int) -> None:
     size, table, sequence = state.pool[0].block_size, state.tables[row], state.sequences[row]
     first = sequence.length
     sequence.length += tokens.size
-    if state.contents.size > 0:
-        for index in range(start, tokens.size):
-            block, offset = table[(first + index) // size], (first + index) % size
-            state.contents[block * size + offset] = tokens[index]
+    while state.contents.size > 0 and start < tokens.size:  # block by block: a division a token would be most of it
+        offset = (first + start) % size
+        slot, num_tokens = table[(first + start) // size] * size + offset, min(size - offset, tokens.size - start)
+        for index in range(num_tokens):
+            state.contents[slot + index] = tokens[start + index]
+        start += num_tokens
     settle_room(state, row)
 
 
