@@ -180,8 +180,6 @@ class PagedAllocator(SingleCalls):
             rows[index] = self._rows[asked[index]]
         if entries.any_twice(buffers[0].places, len(asked)):
             raise KeyError(self._told_wrong(asked))
-        for one in buffers:
-            one.arrays.common[0] = -1
         self._batch = asked.copy()
 
     def _changed(self, asked: list[Hashable], before: list[Any], gaps: list[int]) -> Iterable[int]:

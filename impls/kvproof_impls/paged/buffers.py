@@ -38,7 +38,7 @@ class StepBuffers:
             self.context_lens.numpy(),
             np.zeros(num_seqs, HELD),
             np.zeros(2 * num_seqs, np.int32),
-            np.zeros(1, np.int64),
+            np.zeros(2, np.int64),
         )
         self.places = places_of(state, self.arrays)
         self._batch: PagedBatch | None = None

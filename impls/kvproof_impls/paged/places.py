@@ -30,7 +30,7 @@ class Buffers(NamedTuple):
     copies: Any
     """[2 * max_num_seqs] int32: source, destination, source, ..."""
     common: Any
-    """[1] int64: leading blocks that all rows share; below 0 after a change of rows, not counted yet"""
+    """[2] int64: leading blocks that all rows share, and the number of rows of which that was counted"""
 
 
 @compiled

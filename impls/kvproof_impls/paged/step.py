@@ -24,7 +24,7 @@ def step(state: State, buffers: Buffers, tokens: Any) -> int:
     short = shortage(state, buffers.rows[: tokens.size])
     if short != 0:
         return short
-    num_copies, changed = 0, buffers.common[0] < 0
+    num_copies = 0
     for index in range(tokens.size):
         row = buffers.rows[index]
         sequence = state.sequences[row]
@@ -39,13 +39,26 @@ def step(state: State, buffers: Buffers, tokens: Any) -> int:
         for index in range(tokens.size):
             row = buffers.rows[index]
             release_unseen(state, row, state.sequences[row].length - 1)
-    for index in range(tokens.size):
+    update_tables(state, buffers, tokens.size)
+    return num_copies
+
+
+@compiled
+def update_tables(state: State, buffers: Buffers, num_rows: int) -> None:
+    """Bring the block tables up to date, and with them how many leading blocks all rows share.
+
+    Those that were shared are still, but for a row that changed there, or that was not counted before.
+    """
+    common, num_counted = buffers.common[0], min(buffers.common[1], num_rows)
+    changed = buffers.common[1] != num_rows
+    for index in range(num_rows):
         if state.sequences[buffers.rows[index]].stamp != buffers.held[index].stamp:
-            copy_table(state, buffers, index)
+            num_kept = copy_table(state, buffers, index, common)
+            common = min(common, num_kept) if index < num_counted else common
             changed = True
     if changed:
-        buffers.common[0] = num_common(state, buffers.rows[: tokens.size])
-    return num_copies
+        rows = buffers.rows[:num_rows]
+        buffers.common[0], buffers.common[1] = num_common(state, rows, num_counted, common), num_rows
 
 
 @compiled
@@ -104,25 +117,48 @@ def tail(state: State, row: int) -> int:
 
 
 @compiled
-def copy_table(state: State, buffers: Buffers, index: int) -> None:
-    """Bring row ``index`` of the block tables up to date; entries past its last block are 0."""
+def copy_table(state: State, buffers: Buffers, index: int, num_compared: int) -> int:
+    """Bring row ``index`` of the block tables up to date; entries past its last block are 0. How many of the first
+    ``num_compared`` entries stayed as they were."""
     row = buffers.rows[index]
     sequence, held = state.sequences[row], buffers.held[index]
     first = held.num_blocks if held.base == sequence.base else 0
+    num_kept = num_compared
+    if first == 0:
+        held_row = buffers.block_tables[index]
+        num_kept = num_alike(held_row, state.tables[row], min(num_compared, held.num_blocks, sequence.num_blocks))
+        first = num_kept
     buffers.block_tables[index, first : sequence.num_blocks] = state.tables[row, first : sequence.num_blocks]
     if held.num_blocks > sequence.num_blocks:
         buffers.block_tables[index, sequence.num_blocks : held.num_blocks] = 0
     held.stamp, held.base, held.num_blocks = sequence.stamp, sequence.base, sequence.num_blocks
+    return num_kept
 
 
 @compiled
-def num_common(state: State, rows: Any) -> int:
-    """Leading blocks that all tables name; none with a window, where the null block stands for many."""
+def num_common(state: State, rows: Any, num_counted: int, common: int) -> int:
+    """Leading blocks that all tables name, of which the first ``num_counted`` rows share ``common``; none with a window,
+    where the null block stands for many."""
     if rows.size == 0 or state.pool[0].window > 0:
         return 0
-    for column in range(state.sequences[rows[0]].num_blocks):
-        block = state.tables[rows[0], column]
-        for row in rows:
-            if column >= state.sequences[row].num_blocks or state.tables[row, column] != block:
-                return column
-    return state.sequences[rows[0]].num_blocks
+    first = state.tables[rows[0]]
+    if num_counted == 0:
+        num_counted, common = 1, state.sequences[rows[0]].num_blocks
+    for row in rows[num_counted:]:
+        common = num_alike(first, state.tables[row], min(common, state.sequences[row].num_blocks))
+    limit = state.sequences[rows[0]].num_blocks
+    for row in rows:
+        if limit == common:
+            break
+        limit = min(limit, state.sequences[row].num_blocks)
+        limit = common + num_alike(first[common:limit], state.tables[row, common:limit], limit - common)
+    return limit
+
+
+@compiled
+def num_alike(one: Any, other: Any, most: int) -> int:
+    """Of the first ``most`` entries, those before the first that differs."""
+    for index in range(most):
+        if one[index] != other[index]:
+            return index
+    return most
