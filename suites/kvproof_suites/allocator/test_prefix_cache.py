@@ -198,3 +198,16 @@ def test_a_block_that_was_found_cached_is_not_handed_out_under_its_reader(drive,
     driver.allocate("reader", [1] * (2 * block_size + 1))
     while driver.allocator.can_allocate(block_size):
         driver.allocate(("other", len(driver.live)), driver.fresh_tokens(block_size))
+
+
+@pytest.mark.law("A3")
+def test_a_prefix_that_two_compute_at_once_stays_with_both(drive, block_size):
+    """The second to commit finds its blocks published already, and its table still names them."""
+    driver = drive(NUM_BLOCKS, block_size)
+    for seq in "ab":
+        driver.allocate(seq, [1] * (2 * block_size + 1))
+    for seq in "ab":
+        driver.commit(seq)
+    driver.allocate("c", driver.fresh_tokens(4 * block_size))
+    for seq in "abc":
+        driver.append(seq, [7])
