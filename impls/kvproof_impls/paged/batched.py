@@ -60,8 +60,9 @@ class PagedAllocator(SingleCalls):
 
     _batch: list[Any]
     _gaps: list[int]
+    _given: Any
     _buffers: list[StepBuffers]
-    _made_anew = SingleCalls._made_anew | {"_batch", "_gaps", "_buffers", "_batch_rows", "_rows_array"}
+    _made_anew = SingleCalls._made_anew | {"_batch", "_gaps", "_given", "_buffers", "_batch_rows", "_rows_array"}
 
     def __init__(self, num_blocks: int, block_size: int, *, num_host_blocks: int | None = None, **options: Any) -> None:
         super().__init__(num_blocks, block_size, **options)
@@ -167,9 +168,13 @@ class PagedAllocator(SingleCalls):
 
     def _require_batch(self, seqs: Sequence[Hashable]) -> None:
         """The rows of the batch are those of ``seqs``; where it differs from the batch before, they are looked up."""
+        if seqs is self._given:
+            return  # the same tuple, which can't have changed
         asked = seqs if seqs.__class__ is list else list(seqs)
         if self._batch == asked:
+            self._given = seqs if seqs.__class__ is tuple else None
             return
+        self._given = None
         before, gaps = self._batch, sorted(self._gaps)
         self._batch, self._gaps = [GONE], []  # whatever fails from here on, no row is taken for known
         changed = self._changed(asked, before, gaps)
@@ -201,13 +206,14 @@ class PagedAllocator(SingleCalls):
         return chain(gaps, range(num_kept, len(asked)))
 
     def _leave(self, seq: Hashable) -> None:
+        self._given = None
         with suppress(ValueError):
             gap = self._batch.index(seq)
             self._batch[gap] = GONE
             self._gaps.append(gap)
 
     def _reshape(self, state: State) -> None:
-        self._batch, self._gaps, self._buffers = [GONE], [], []
+        self._batch, self._gaps, self._given, self._buffers = [GONE], [], None, []
         super()._reshape(state)
         self._batch_rows = array("i", bytes(4 * len(state.sequences)))  # quicker than NumPy for a number at a time
         self._rows_array = np.frombuffer(self._batch_rows, np.int32)

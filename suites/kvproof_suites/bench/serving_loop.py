@@ -83,13 +83,24 @@ def run(pool: Any, workload: Workload, most_seconds: float = MOST_SECONDS) -> Sa
         samples.min_free_blocks = min(samples.min_free_blocks, pool.num_free_blocks())
         if gone := [seq for seq in running if num_left[seq] == 0]:
             depart(pool, gone, samples)
-            running = tuple(seq for seq in running if num_left[seq])
+            running = without(running, gone)
         num_steps += 1
         num_served += len(rows)
         require_pace(monotonic() - started, num_served, workload, most_seconds)
     if pool.num_free_blocks() != pool.num_blocks:
         raise LawBroken(f"not timed: {pool.num_free_blocks()} of {pool.num_blocks} blocks are free when all have left")
     return samples
+
+
+def without(running: tuple[int, ...], gone: Sequence[int]) -> tuple[int, ...]:
+    """The last rows fill the gaps, as in an engine with a persistent batch: whoever keeps step tensors has as many rows
+    to write anew as sequences have left."""
+    rows = list(running)
+    for seq in gone:
+        last, row = rows[-1], rows.index(seq)
+        rows[row] = last
+        rows.pop()
+    return tuple(rows)
 
 
 def require_pace(seconds: float, num_served: int, workload: Workload, most_seconds: float) -> None:

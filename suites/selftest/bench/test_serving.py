@@ -210,3 +210,10 @@ def test_a_name_that_can_not_be_timed_says_why(name, code):
     done = serve("--impl", name)
     assert (done.returncode, done.stdout) == (code, "")
     assert name in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("gone", "left"), [((3,), (0, 1, 2)), ((0,), (3, 1, 2)), ((1, 2), (0, 3)), ((0, 3), (2, 1)), ((0, 1, 2, 3), ())]
+)
+def test_the_last_rows_fill_the_gaps_of_those_who_left(gone, left):
+    assert serving_loop.without((0, 1, 2, 3), gone) == left
