@@ -48,6 +48,7 @@ def test_a_window_without_a_null_block_is_refused(our_windowed: Any) -> None:
 
 def test_only_the_windowed_allocator_takes_a_window(our_paged: Any) -> None:
     """The other one can cut back and swap, which blocks that were given back don't survive."""
+    assert not hasattr(our_paged(4, 2), "window")
     with pytest.raises(TypeError, match="window"):
         our_paged(4, 2, window=3)
 

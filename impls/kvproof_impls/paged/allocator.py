@@ -43,8 +43,8 @@ class SingleCalls:
     """
 
     _made_anew = frozenset({"_places", "_num_blank", "_num_evictable"})
-    window = 0
-    """Visible positions; 0 without a window."""
+    _num_visible = 0
+    """Positions, where there is a window."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class SingleCalls:
         self._num_spare = int(share("watermark", watermark) * self.num_blocks)
         seed = secrets.randbits(64) if seed is None else seed % 2**64
         self._state = make_state(
-            self.num_blocks, self.block_size, num_reserved, EVICTION[eviction], self.window, prefix_caching, seed
+            self.num_blocks, self.block_size, num_reserved, EVICTION[eviction], self._num_visible, prefix_caching, seed
         )
         self._fields = Fields()
         self._rows: dict[Hashable, int] = {}

@@ -23,6 +23,6 @@ class WindowedAllocator(PagedAllocator):
     truncate = swap_out = swap_in = None  # type: ignore[assignment]
 
     def __init__(self, num_blocks: int, block_size: int, window: int, **options: Any) -> None:
-        self.window = whole("window", window, 1)
+        self.window = self._num_visible = whole("window", window, 1)
         num_reserved = whole("num_reserved", options.pop("num_reserved", 1), 1)
         super().__init__(num_blocks, block_size, num_reserved=num_reserved, **options)
