@@ -120,6 +120,12 @@ class Agreement(RuleBasedStateMachine):
         self.ask("cached_prefix", text, key, items)
         self.ask("can_allocate", len(text))
 
+    @rule(choice=picks, key=st.sampled_from(KEYS), items=st.sampled_from(ITEMS))
+    def look_up_what_a_sequence_holds(self, choice: int, key: tuple[Any, ...], items: tuple[Any, ...]) -> None:
+        state = self.plain._sequences.get(self.pick(choice))
+        text = [token[0] if isinstance(token, tuple) else token for token in state.tokens] if state else []
+        self.ask("cached_prefix", [*text, 0], key, items)
+
     @precondition(lambda self: self.last % 5 == 4)
     @rule()
     def reset_prefix_cache(self) -> None:

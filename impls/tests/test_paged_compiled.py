@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("numba")
 
 from kvproof_impls.paged import PagedAllocator, entries
-from kvproof_impls.paged.fields import MANY
+from kvproof_impls.paged.fields import MANY, SPENT, Fields
 from kvproof_impls.paged.layout import BLOCK
 
 STEP_TENSORS = ("block_tables", "slot_mapping", "context_lens", "query_start")
@@ -136,3 +136,40 @@ def test_tokens_of_any_memory_run_the_code_that_is_compiled_already() -> None:
         allocator.cached_prefix(given)
     for entry in (entries.allocate, entries.append, entries.append_step, entries.find):
         assert len(entry.signatures) == 1
+
+
+def test_keys_that_are_only_asked_for_are_forgotten_too() -> None:
+    allocator = PagedAllocator(4, 1)
+    for visitor in range(3 * MANY):
+        allocator.cached_prefix([5, 6], ("tenant", visitor))
+    assert len(allocator._fields._numbers) <= MANY + 2
+
+
+def test_when_all_numbers_of_keys_are_spent_the_cache_begins_anew_and_no_two_keys_share() -> None:
+    allocator = PagedAllocator(16, 2)
+    for seq, tenant in (("live", "old"), ("away", "older")):
+        allocator.allocate(seq, [1, 2, 3], (tenant,))
+        allocator.commit(seq)
+    allocator.swap_out("away")
+    allocator._fields._last = SPENT + 1
+    for tenant in ("new", "newer"):
+        assert allocator.allocate(tenant, [1, 2, 3], (tenant,)) == 0
+    allocator.swap_in("away")
+    for seq in ("live", "away", "new"):
+        allocator.commit(seq)
+    cached = [allocator.cached_prefix([1, 2, 3], (tenant,)) for tenant in ("old", "older", "new", "newer")]
+    assert cached == [0, 0, 2, 0]
+
+
+def test_many_images_in_a_long_prompt_are_looked_at_once_each() -> None:
+    class Items(tuple):
+        looks = 0
+
+        def __iter__(self):
+            Items.looks += 1
+            return super().__iter__()
+
+    items = Items((at, 8, "image") for at in range(0, 100_000, 1_000))
+    numbers = Fields(8).of_blocks(items, 100_000, 16)
+    assert np.count_nonzero(numbers) == len(items)
+    assert Items.looks == 1

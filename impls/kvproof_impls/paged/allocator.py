@@ -17,7 +17,7 @@ from kvproof_impls.counters import Counters
 from kvproof_impls.paged import entries
 from kvproof_impls.paged.fields import NO_FIELDS, Fields, Item
 from kvproof_impls.paged.free_lists import forget_evictable
-from kvproof_impls.paged.layout import EVICTION, NONE, UNNAMED, State, grown, make_state
+from kvproof_impls.paged.layout import CUT, EVICTION, NONE, UNNAMED, State, grown, make_state
 from kvproof_impls.paged.names import in_use
 from kvproof_impls.paged.places import places_of
 from kvproof_impls.paged.sequences import NO_ROW, SHORT, TOO_NARROW
@@ -73,7 +73,7 @@ class SingleCalls:
         self._state = make_state(
             self.num_blocks, self.block_size, num_reserved, EVICTION[eviction], self._num_visible, prefix_caching, seed
         )
-        self._fields = Fields()
+        self._fields = Fields(self.num_blocks)
         self._rows: dict[Hashable, int] = {}
         self._preempted: set[Hashable] = set()
         self._free_rows: list[int] = []
@@ -108,6 +108,7 @@ class SingleCalls:
         """
         self._refuse_known(seq)
         ids = as_tokens(tokens)
+        self._tidy_fields()
         fields = self._fields_of(items, ids.size) if items else NO_FIELDS
         num_cached = self._admit(seq, ids, fields, self._fields.root(key), finds=True) * self.block_size
         self.counters.admitted(ids.size, num_cached, again=seq in self._preempted)
@@ -185,6 +186,7 @@ class SingleCalls:
         length = int(self._state.sequences[row]["length"])
         if num_tokens > length:
             raise ValueError(f"can't cut {seq!r} to {num_tokens} tokens: it has {length}")
+        self._cut_fields(self._state.sequences[row], row, num_tokens)
         entries.truncate(self._places, row, num_tokens)
 
     def commit(self, seq: Hashable) -> None:
@@ -196,6 +198,7 @@ class SingleCalls:
         if not self._state.contents.size:
             return 0
         ids = as_tokens(tokens)
+        self._tidy_fields()
         hits = np.empty(ids.size // self.block_size + 1, np.int32)
         fields = self._fields_of(items, ids.size) if items else NO_FIELDS
         return int(entries.find(self._places, ids, fields, self._fields.root(key), hits)) * self.block_size
@@ -291,5 +294,25 @@ class SingleCalls:
     def _refuse_known(self, seq: Hashable) -> None:
         if seq in self._rows:
             raise KeyError(f"{seq!r} is allocated already")
-        if self._fields.are_many:
-            self._fields.keep(in_use(self._state))
+
+    def _cut_fields(self, record: Any, row: int, num_tokens: int) -> None:
+        """What is written behind ``num_tokens`` tokens belongs to no item any more; the last block may be shared, and
+        is told at the next write."""
+        if not self._state.fields.size or record["publishes"] == 0:
+            return
+        last, number = num_tokens // self.block_size, 0
+        if num_tokens % self.block_size:
+            number = int(self._state.fields[self._state.tables[row, last]])
+            if record["publishes"] >= CUT and last == record["length"] // self.block_size:
+                number = int(record["publishes"]) - CUT
+        record["publishes"] = CUT + self._fields.cut(number, num_tokens) if number else 1
+
+    def _tidy_fields(self) -> None:
+        if self._fields.are_spent:
+            self.reset_prefix_cache()
+            self._fields = Fields(self.num_blocks)
+        elif self._fields.are_many:
+            self._fields.keep(self._numbers_in_use())
+
+    def _numbers_in_use(self) -> set[int]:
+        return in_use(self._state)

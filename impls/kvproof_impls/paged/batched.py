@@ -16,7 +16,7 @@ from kvproof_impls.contract import Copies
 from kvproof_impls.paged import entries
 from kvproof_impls.paged.allocator import SingleCalls
 from kvproof_impls.paged.fields import NO_FIELDS
-from kvproof_impls.paged.layout import State, grown
+from kvproof_impls.paged.layout import CUT, State, grown
 from kvproof_impls.paged.sequences import SHORT
 from kvproof_impls.paged.tokens import as_tokens
 from kvproof_impls.paged_sizes import whole
@@ -67,7 +67,8 @@ class PagedAllocator(SingleCalls):
     def __init__(self, num_blocks: int, block_size: int, *, num_host_blocks: int | None = None, **options: Any) -> None:
         super().__init__(num_blocks, block_size, **options)
         self.num_host_blocks = self.num_blocks if num_host_blocks is None else whole("num_host_blocks", num_host_blocks)
-        self._free_host_blocks = list(range(self.num_host_blocks - 1, -1, -1))
+        self._free_host_blocks: list[int] = []
+        self._num_host_used = 0  # host blocks from here on were never taken: most engines swap little
         self._swapped: dict[Hashable, Swapped] = {}
 
     def append_step(self, seqs: Sequence[Hashable], tokens: Sequence[int]) -> PagedBatch:
@@ -117,13 +118,13 @@ class PagedAllocator(SingleCalls):
             MemoryError: too few free host blocks.
         """
         row = self._rows[seq]
-        record, free = self._state.sequences[row], self._free_host_blocks
-        num_needed = -(-int(record["length"]) // self.block_size)
-        if num_needed > len(free):
-            raise MemoryError(f"{num_needed} host blocks needed, {len(free)} of {self.num_host_blocks} free")
+        num_needed = -(-int(self._state.sequences[row]["length"]) // self.block_size)
+        num_free = len(self._free_host_blocks) + self.num_host_blocks - self._num_host_used
+        if num_needed > num_free:
+            raise MemoryError(f"{num_needed} host blocks needed, {num_free} of {self.num_host_blocks} free")
         table = self._state.tables[row, :num_needed]  # look-ahead past the last token stays behind
         kept = self._kept(row, table)
-        kept.host_blocks += [free.pop() for _ in range(num_needed)]
+        kept.host_blocks += [self._take_host_block() for _ in range(num_needed)]
         copies = list(zip(table.tolist(), kept.host_blocks, strict=True))
         self._leave(seq)
         super().free(seq)
@@ -151,6 +152,12 @@ class PagedAllocator(SingleCalls):
         for kept in self._swapped.values():
             kept.publishes = 0
 
+    def _take_host_block(self) -> int:
+        if self._free_host_blocks:
+            return self._free_host_blocks.pop()
+        self._num_host_used += 1
+        return self._num_host_used - 1
+
     def _kept(self, row: int, table: Any) -> Swapped:
         state, record = self._state, self._state.sequences[row]
         length = int(record["length"])
@@ -158,8 +165,14 @@ class PagedAllocator(SingleCalls):
         tokens = (
             state.contents.reshape(-1, self.block_size)[table].ravel()[:length] if caches else np.empty(length, "i4")
         )
-        fields = state.fields[table] if has_fields else NO_FIELDS
-        return Swapped([], tokens, fields, int(record["root"]), int(record["publishes"]))
+        fields, publishes = state.fields[table] if has_fields else NO_FIELDS, int(record["publishes"])
+        if publishes >= CUT:
+            fields[-1], publishes = publishes - CUT, 1
+        return Swapped([], tokens, fields, int(record["root"]), publishes)
+
+    def _numbers_in_use(self) -> set[int]:
+        away = self._swapped.values()
+        return super()._numbers_in_use().union(*({-1 - kept.root, *kept.fields.tolist()} for kept in away))
 
     def _refuse_known(self, seq: Hashable) -> None:
         super()._refuse_known(seq)

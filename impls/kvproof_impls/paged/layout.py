@@ -21,6 +21,9 @@ UNNAMED, ALIAS = -2, -3
 """Instead of the next block in a bucket. Unnamed: nothing is known of the content. Alias: another block bears the name
 of this content, and ``parent`` and ``parent_generation`` are its node."""
 
+CUT = 2
+"""Of a sequence that was cut back inside a block with fields: from here on ``publishes`` tells which are left."""
+
 LRU, FIFO, LEAF, ALL = range(4)
 EVICTION = {"lru": LRU, "fifo": FIFO, "leaf": LEAF, "all": ALL}
 """Which of the blocks that nobody owns go first.
@@ -57,7 +60,7 @@ SEQUENCE = np.dtype(
         ("parent", np.int32),  # the node of the last known block, or the root: its next block is published below it
         ("parent_generation", np.int32),
         ("root", np.int32),  # -1 - number of its fields (salt, adapter)
-        ("publishes", np.int32),
+        ("publishes", np.int32),  # 0: nothing any more; CUT + n: its last block bears fields n once it is written
         ("mark", np.int32),  # the last check for rows that come twice
     ]
 )

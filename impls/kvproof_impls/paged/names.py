@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from kvproof_impls.paged.compiling import compiled
-from kvproof_impls.paged.layout import ALIAS, NONE, UNNAMED, State
+from kvproof_impls.paged.layout import ALIAS, CUT, NONE, UNNAMED, State
 
 ODD = np.uint64(0x9E3779B97F4A7C15)
 """2**64 divided by the golden ratio: a multiplier with no structure (Knuth, vol. 3, section 6.4)."""
@@ -145,4 +145,6 @@ def in_use(state: State) -> set[int]:
     """Numbers of the fields that a findable block or a live sequence bears."""
     named = state.blocks["chain"] >= NONE
     roots = np.concatenate([state.blocks["parent"][named], state.sequences["root"]])
-    return {*(-1 - roots[roots < 0]).tolist(), *np.unique(state.fields).tolist()}
+    tails = state.sequences["publishes"] - CUT
+    fields = np.concatenate([state.fields[state.fields > 0], tails[tails > 0]])
+    return {*(-1 - np.unique(roots[roots < 0])).tolist(), *np.unique(fields).tolist()}

@@ -9,7 +9,7 @@ import numpy as np
 
 from kvproof_impls.paged.compiling import compiled
 from kvproof_impls.paged.free_lists import give_back, num_free, own, take
-from kvproof_impls.paged.layout import LARGEST, NONE, State
+from kvproof_impls.paged.layout import CUT, LARGEST, NONE, State
 from kvproof_impls.paged.names import bucket, lookup, node_of, publish, unpublish
 
 SHORT, TOO_NARROW, NO_ROW = -1, -2, -3
@@ -150,6 +150,9 @@ def make_room(state: State, row: int, num_tokens: int, copies: Any) -> int:
         copy_tail(state, row, copies)
     elif sequence.length % size > 0:
         unpublish(state, state.tables[row, sequence.length // size])  # truncated into, and about to change
+    if sequence.publishes >= CUT:
+        state.fields[state.tables[row, sequence.length // size]] = sequence.publishes - CUT
+        sequence.publishes = 1
     for _ in range(num_fresh):
         state.tables[row, sequence.num_blocks] = take(state)
         sequence.num_blocks += 1

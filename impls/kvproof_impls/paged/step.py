@@ -137,8 +137,8 @@ def copy_table(state: State, buffers: Buffers, index: int, num_compared: int) ->
 
 @compiled
 def num_common(state: State, rows: Any, num_counted: int, common: int) -> int:
-    """Leading blocks that all tables name, of which the first ``num_counted`` rows share ``common``; none with a window,
-    where the null block stands for many."""
+    """Leading blocks that all tables name, of which the first ``num_counted`` rows share ``common``; none with a
+    window, where the null block stands for many."""
     if rows.size == 0 or state.pool[0].window > 0:
         return 0
     first = state.tables[rows[0]]

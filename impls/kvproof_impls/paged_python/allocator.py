@@ -216,7 +216,8 @@ def with_items(tokens: list[Any], items: Sequence[Item]) -> list[Any]:
     """
     spelled = list(tokens) if items else tokens
     for first, length, identity in items:
-        if first < 0 or length < 1 or first + length > len(tokens):
+        first, length = whole("position of an item", first), whole("num_tokens of an item", length, 1)
+        if first + length > len(tokens):
             raise ValueError(f"an item of {length} tokens at {first} lies outside the {len(tokens)} tokens")
         for position in range(first, first + length):
             spelled[position] = (spelled[position], first, length, tagged(identity))
