@@ -13,6 +13,7 @@ import pytest
 pytest.importorskip("numba")
 
 from kvproof_impls.paged import PagedAllocator, WindowedAllocator
+from kvproof_impls.paged.layout import LARGEST
 
 
 def through_pickle(allocator: Any) -> Any:
@@ -154,3 +155,16 @@ def test_a_batch_with_more_rows_than_there_are_sequences_names_the_unknown() -> 
     allocator.allocate("a", [1])
     with pytest.raises(KeyError, match=r"\['x', 'y'\] unknown"):
         allocator.append_step(["a", "x", "y"], [1, 2, 3])
+
+
+def test_checks_for_rows_that_come_twice_go_on_when_their_number_is_spent() -> None:
+    allocator = PagedAllocator(16, 2)
+    for seq in range(4):
+        allocator.allocate(seq, [1])
+    allocator._state.pool["marks"] = [LARGEST - 2]
+    for step in range(6):
+        rows = [0, 1, 2, 3][step % 2 :]
+        assert allocator.append_step(rows, [1] * len(rows)).num_seqs == len(rows)
+        with pytest.raises(KeyError, match="more than once"):
+            allocator.append_step([3, 3], [1, 1])
+    assert 0 < allocator._state.pool["marks"][0] < 20

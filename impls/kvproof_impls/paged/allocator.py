@@ -28,6 +28,10 @@ from kvproof_impls.paged_sizes import LARGEST, share, whole
 class SingleCalls:
     """The contract's single calls; ``PagedAllocator`` adds the batched step and swapping.
 
+    For one thread at a time, as a scheduler is one: calls from several need a lock around each. No other Python thread
+    and no signal handler runs inside compiled code. ``copy.deepcopy`` and pickle give an allocator with arrays of its
+    own; so does a fork of the process.
+
     Args:
         num_blocks: blocks that sequences can own.
         block_size: tokens a block.

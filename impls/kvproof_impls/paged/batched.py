@@ -73,7 +73,8 @@ class PagedAllocator(SingleCalls):
 
     def append_step(self, seqs: Sequence[Hashable], tokens: Sequence[int]) -> PagedBatch:
         """Append ``tokens[i]`` to ``seqs[i]`` for a whole decode batch, or for none of it; ``copies`` of the batch are
-        to be made before its slots are written. Its tensors are buffers: the call after the next fills them anew.
+        to be made before its slots are written. Its tensors are buffers, to be read only: the call after the next fills
+        them anew, and where ``max_num_seqs`` or ``max_model_len`` is exceeded others take their place.
 
         Raises:
             KeyError: a sequence is unknown, or comes twice.

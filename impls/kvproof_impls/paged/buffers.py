@@ -17,7 +17,9 @@ class StepBuffers:
     """One set of step tensors, in pinned memory where there is a CUDA device, and the batch that shows them.
 
     The batch object is the same from step to step while the number of rows and of common blocks stays, and so are the
-    addresses, for a captured graph to read.
+    addresses, for a captured graph to read: who keeps a batch longer than until the call after the next sees a later
+    step in it, in ``context_lens_host`` too. They are to be read only, since a row is brought up to date and not
+    written anew.
     """
 
     def __init__(self, state: State, rows: Any) -> None:
@@ -30,7 +32,7 @@ class StepBuffers:
         self.block_tables = tensor((num_seqs, max_blocks), torch.int32)
         self.slot_mapping = tensor((num_seqs,), torch.int64)
         self.context_lens = tensor((num_seqs,), torch.int32)
-        self.query_start = torch.arange(num_seqs + 1, dtype=torch.int32)
+        self.query_start = torch.arange(num_seqs + 1, out=tensor((num_seqs + 1,), torch.int32))
         self.arrays = Buffers(
             rows,
             self.block_tables.numpy(),
@@ -68,7 +70,10 @@ class StepBuffers:
 
 
 class HostLens(Sequence[int]):
-    """The context lengths as Python numbers, made when they are asked for: most steps never are."""
+    """The context lengths as Python numbers, made when they are asked for: most steps never are. A view, as the tensors
+    are; it has no hash, since it changes with them."""
+
+    __hash__ = None  # type: ignore[assignment]
 
     def __init__(self, lengths: Any) -> None:
         self._lengths = lengths
@@ -88,9 +93,6 @@ class HostLens(Sequence[int]):
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and tuple(self) == tuple(other)
-
-    def __hash__(self) -> int:
-        return hash(tuple(self))
 
     def __repr__(self) -> str:
         return repr(tuple(self))

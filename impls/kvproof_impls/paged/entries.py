@@ -6,6 +6,7 @@ from typing import Any
 
 from kvproof_impls.paged import sequences
 from kvproof_impls.paged.compiling import compiled
+from kvproof_impls.paged.layout import LARGEST
 from kvproof_impls.paged.places import buffers_at, state_at
 from kvproof_impls.paged.step import step
 
@@ -67,7 +68,7 @@ def any_twice(numbers: Any, num_rows: int) -> bool:
     """Whether a sequence stands in two rows of the batch."""
     state, buffers = state_at(numbers), buffers_at(numbers)
     pool = state.pool[0]
-    pool.marks += 1
+    pool.marks = pool.marks % LARGEST + 1  # never 0, which is what a new row has
     for row in buffers.rows[:num_rows]:
         if state.sequences[row].mark == pool.marks:
             return True
