@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("numba")
 
 from kvproof_impls.paged import PagedAllocator, WindowedAllocator
-from kvproof_impls.paged.layout import LARGEST
+from kvproof_impls.paged.layout import BLOCK, LARGEST
 
 
 def through_pickle(allocator: Any) -> Any:
@@ -168,3 +168,13 @@ def test_checks_for_rows_that_come_twice_go_on_when_their_number_is_spent() -> N
         with pytest.raises(KeyError, match="more than once"):
             allocator.append_step([3, 3], [1, 1])
     assert 0 < allocator._state.pool["marks"][0] < 20
+
+
+def test_arrays_that_another_version_has_pickled_are_refused() -> None:
+    allocator = PagedAllocator(4, 2)
+    attributes = allocator.__getstate__()
+    wider = np.zeros(4, [*BLOCK.descr, ("new", np.int32)])
+    with pytest.raises(TypeError, match="another version"):
+        PagedAllocator.__new__(PagedAllocator).__setstate__(
+            attributes | {"_state": allocator._state._replace(blocks=wider)}
+        )

@@ -7,7 +7,7 @@ Python keeps what is opaque, sequence ids and keys, and raises the errors. What 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,22 +15,21 @@ import numpy as np
 from kvproof_impls.contract import Copies
 from kvproof_impls.counters import Counters
 from kvproof_impls.paged import entries
+from kvproof_impls.paged.arrays import Arrays
 from kvproof_impls.paged.fields import NO_FIELDS, Fields, Item
 from kvproof_impls.paged.free_lists import forget_evictable
-from kvproof_impls.paged.layout import CUT, EVICTION, NONE, UNNAMED, State, grown, make_state
+from kvproof_impls.paged.layout import CUT, EVICTION, NONE, UNNAMED, make_state
 from kvproof_impls.paged.names import in_use
-from kvproof_impls.paged.places import places_of
-from kvproof_impls.paged.sequences import NO_ROW, SHORT, TOO_NARROW
+from kvproof_impls.paged.sequences import NO_ROW, SHORT
 from kvproof_impls.paged.tokens import as_tokens
 from kvproof_impls.paged_sizes import LARGEST, share, whole
 
 
-class SingleCalls:
+class SingleCalls(Arrays):
     """The contract's single calls; ``PagedAllocator`` adds the batched step and swapping.
 
     For one thread at a time, as a scheduler is one: calls from several need a lock around each. No other Python thread
-    and no signal handler runs inside compiled code. ``copy.deepcopy`` and pickle give an allocator with arrays of its
-    own; so does a fork of the process.
+    and no signal handler runs inside compiled code.
 
     Args:
         num_blocks: blocks that sequences can own.
@@ -46,7 +45,6 @@ class SingleCalls:
         ValueError: a number out of range, or an unknown ``eviction``.
     """
 
-    _made_anew = frozenset({"_places", "_num_blank", "_num_evictable"})
     _num_visible = 0
     """Positions, where there is a window."""
 
@@ -74,29 +72,15 @@ class SingleCalls:
         self.counters = Counters()
         self._num_spare = int(share("watermark", watermark) * self.num_blocks)
         seed = secrets.randbits(64) if seed is None else seed % 2**64
-        self._state = make_state(
+        state = make_state(
             self.num_blocks, self.block_size, num_reserved, EVICTION[eviction], self._num_visible, prefix_caching, seed
         )
         self._fields = Fields(self.num_blocks)
         self._rows: dict[Hashable, int] = {}
         self._preempted: set[Hashable] = set()
-        self._free_rows: list[int] = []
         self._copy = np.zeros(2, np.int32)
         num_seqs, num_tokens = whole("max_num_seqs", max_num_seqs), whole("max_model_len", max_model_len)
-        self._reshape(grown(self._state, max(1, num_seqs), max(1, -(-num_tokens // self.block_size))))
-
-    def __getstate__(self) -> dict[str, Any]:
-        """For ``copy.deepcopy`` and pickle: all but the addresses, and what is made from the rest."""
-        return {name: value for name, value in self.__dict__.items() if name not in self._made_anew}
-
-    def __setstate__(self, attributes: dict[str, Any]) -> None:
-        self.__dict__.update(attributes)
-        own = State(*(array.copy() for array in self._state))  # pickle may hand over the very arrays of the original
-        self._state = own
-        self._reshape(own)
-
-    def __copy__(self) -> Any:
-        raise TypeError("two allocators can't share one pool; copy.deepcopy gives one with a pool of its own")
+        super().__init__(state, max(1, num_seqs), max(1, -(-num_tokens // self.block_size)))
 
     def allocate(
         self, seq: Hashable, tokens: Sequence[int], key: tuple[Hashable, ...] = (), items: Sequence[Item] = ()
@@ -267,27 +251,6 @@ class SingleCalls:
             return ()
         self.counters.num_copies += 1
         return ((int(self._copy[0]), int(self._copy[1])),)
-
-    def _call(self, function: Callable[..., int], *arguments: Any) -> int:
-        """A compiled function that says when the tables are too narrow for what it does."""
-        while (result := function(self._places, *arguments)) == TOO_NARROW:
-            num_seqs, max_blocks = self._state.tables.shape
-            self._reshape(grown(self._state, num_seqs, 2 * max_blocks))
-        return result
-
-    def _add_rows(self) -> None:
-        num_seqs, max_blocks = self._state.tables.shape
-        self._reshape(grown(self._state, 2 * num_seqs, max_blocks))
-
-    def _reshape(self, state: State) -> None:
-        """Other arrays from now on, of other sizes."""
-        self._free_rows += range(len(state.sequences) - 1, len(self._state.sequences) - 1, -1)
-        self._replace(state)
-
-    def _replace(self, state: State) -> None:
-        """Other arrays from now on, of the same sizes wherever the step tensors have one."""
-        self._state, self._places = state, places_of(state)
-        self._num_blank, self._num_evictable = state.pool["num_blank"], state.pool["num_evictable"]
 
     def _fields_of(self, items: Sequence[Item], num_tokens: int) -> Any:
         numbers = self._fields.of_blocks(items, num_tokens, self.block_size)

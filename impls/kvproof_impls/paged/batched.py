@@ -16,7 +16,7 @@ from kvproof_impls.contract import Copies
 from kvproof_impls.paged import entries
 from kvproof_impls.paged.allocator import SingleCalls
 from kvproof_impls.paged.fields import NO_FIELDS
-from kvproof_impls.paged.layout import CUT, State, grown
+from kvproof_impls.paged.layout import CUT, State
 from kvproof_impls.paged.sequences import SHORT
 from kvproof_impls.paged.tokens import as_tokens
 from kvproof_impls.paged_sizes import whole
@@ -91,8 +91,7 @@ class PagedAllocator(SingleCalls):
         if num_copies < 0:
             if num_copies == SHORT:
                 raise MemoryError(self._told_shortage(seqs))
-            num_seqs, max_blocks = self._state.tables.shape
-            self._reshape(grown(self._state, num_seqs, 2 * max_blocks))
+            self._widen()
             return self.append_step(seqs, tokens)
         buffers.reverse()
         self.counters.num_copies += num_copies

@@ -13,6 +13,9 @@ from kvproof_impls.paged.layout import BLOCK, POOL, SEQUENCE, State
 HELD = np.dtype([("stamp", np.int64), ("base", np.int64), ("num_blocks", np.int64)])
 """What a row of the block tables holds: the stamps of its sequence when it was written, and how many blocks."""
 
+LAYOUT = [POOL, BLOCK, *[np.dtype(np.int32)] * 4, SEQUENCE, np.dtype(np.int32)]
+"""Of the arrays of ``State``; compiled code sees no type of theirs but these."""
+
 
 class Buffers(NamedTuple):
     """One set of step tensors, as arrays; the compiled side of ``buffers.StepBuffers``."""
@@ -65,7 +68,13 @@ def buffers_at(numbers: Any) -> Buffers:
 
 
 def places_of(state: State, buffers: Buffers | None = None) -> Any:
-    """[17 or 31] int64 for ``state_at`` and ``buffers_at``: address and size of each array, then the tables' width."""
+    """[17 or 31] int64 for ``state_at`` and ``buffers_at``: address and size of each array, then the tables' width.
+
+    Raises:
+        TypeError: an array of another type than compiled code takes it for.
+    """
+    if [array.dtype for array in state] != LAYOUT:
+        raise TypeError("these arrays are of another version of this allocator; make them anew")
     described = [number for array in state for number in (array.ctypes.data, array.size)]
     described.append(state.tables.shape[1])
     for array in buffers or ():
