@@ -52,12 +52,18 @@ def open_bytes(path: str | Path) -> IO[bytes]:
 def writing(path: str | Path) -> Iterator[IO[bytes]]:
     """A file to write to that appears whole or not at all; compressed when its name ends in ``.gz`` or ``.zst``.
 
-    The same content gives the same bytes every time.
+    The same content gives the same bytes every time. A device or a pipe is written to as it is, and of a symbolic link
+    the file that it names is what is replaced.
 
     Raises:
         MissingCodec: ``.zst`` without zstandard.
     """
     final = Path(path)
+    if final.exists() and not (final.is_file() or final.is_dir()):
+        with _packing(final, final.suffix) as file:
+            yield file
+        return
+    final = final.resolve() if final.is_symlink() else final
     partial = final.with_name(f".{final.name}.{os.getpid()}.partial")
     try:
         with _packing(partial, final.suffix) as file:

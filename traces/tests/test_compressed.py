@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gzip
+import os
 import sys
+import threading
 
 import pytest
 
-from kvproof_traces import SAMPLES, MissingCodec, TraceError, Workload, generate, load, write_native
+from kvproof_traces import SAMPLES, MissingCodec, TraceError, Workload, generate, load, native_lines, write_native
 
 zstandard = pytest.importorskip("zstandard", reason="needs the extra: pip install 'kvproof[zstd]'")
 
@@ -82,3 +84,23 @@ def test_without_the_library_the_extra_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "zstandard", None)
     with pytest.raises(MissingCodec, match=r"pip install 'kvproof\[zstd\]'"):
         load(path)
+
+
+def test_a_pipe_is_written_to_and_not_replaced(tmp_path):
+    pipe, read = tmp_path / "pipe", []
+    os.mkfifo(pipe)
+    reader = threading.Thread(target=lambda: read.append(pipe.read_bytes()), daemon=True)
+    reader.start()
+    write_native(pipe, PLAIN)
+    reader.join(timeout=5)
+    assert read == [b"".join(line.encode() for line in native_lines(PLAIN))]
+    assert pipe.is_fifo()
+
+
+def test_of_a_symbolic_link_the_file_that_it_names_is_replaced(tmp_path):
+    path, link = tmp_path / "trace.jsonl", tmp_path / "link.jsonl"
+    path.write_text("old")
+    link.symlink_to(path)
+    write_native(link, PLAIN)
+    assert link.is_symlink()
+    assert load(path).requests == PLAIN
