@@ -12,6 +12,9 @@ from kvproof_suites.history_compare import Answer, Replayed, tally
 from kvproof_suites.history_players import ABSENT, Bare, Judged, Player, state
 from kvproof_suites.outcome import LawBroken
 
+JUDGED_BY = ("num_blocks", "pool_blocks", "block_size", "block_table", "num_free_blocks", "can_allocate")
+"""What the laws ask of an allocator between the operations of a history."""
+
 
 def replay_history(source: Source, make_allocator: Callable[[int, int], Any], judged: bool = True) -> Replayed:
     """Drive a fresh allocator through the history; ``judged``: with the shadow pool, up to the first broken law.
@@ -45,7 +48,11 @@ def replay_history(source: Source, make_allocator: Callable[[int, int], Any], ju
 
 def make_player(source: Source, make_allocator: Callable[[int, int], Any], judged: bool) -> Player:
     allocator = make_allocator(source.num_blocks, source.block_size)
-    return Judged(allocator, source.late) if judged else Bare(allocator)
+    if not judged:
+        return Bare(allocator)
+    if missing := [name for name in JUDGED_BY if not hasattr(allocator, name)]:
+        raise HistoryError(f"has no {', '.join(missing)}, which every allocator needs to be judged; see BlockAllocator")
+    return Judged(allocator, source.late)
 
 
 class Play:

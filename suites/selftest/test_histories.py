@@ -220,6 +220,23 @@ def test_an_allocator_without_a_capability_that_is_needed_is_a_usage_error(tmp_p
     assert "contiguous-max: the history uses fork, which this allocator does not have" in told.stderr
 
 
+def test_an_allocator_that_the_laws_cannot_question_is_a_usage_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = (
+        "class Short:\n"
+        "    def __init__(self, num_blocks, block_size):\n"
+        "        self.num_blocks, self.block_size = num_blocks, block_size\n"
+        "factory = lambda: {'allocator': Short}\n"
+    )
+    (tmp_path / "short_blocks.py").write_text(source)
+    (tmp_path / "h.jsonl").write_text(HEAD + "\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    told = replay(tmp_path / "h.jsonl", "short_blocks:factory")
+    assert told.exit_code == cli.USAGE_ERROR
+    assert "short_blocks:factory: has no pool_blocks, block_table, num_free_blocks, can_allocate, which" in told.stderr
+
+
 def test_an_option_of_traces_does_not_go_with_a_history(tmp_path: Path) -> None:
     path = tmp_path / "h.jsonl"
     path.write_text(f"{HEAD}\n", encoding="utf-8")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -67,11 +68,13 @@ def command(
         of_traces = [name for name in context.params if name not in ("trace", "impl", "compare_only")]
         given = [name for name in of_traces if is_given(context, name)]
         if given:
-            raise click.UsageError(f"{trace} is a history, which has no use for --{given[0].replace('_', '-')}")
+            option = given[0].removeprefix("as_").replace("_", "-")
+            raise click.UsageError(f"{trace} is a history, which has no use for --{option}")
         replay_history.replay(trace, impl, judged=not compare_only)
         return
     if compare_only:
         raise click.UsageError("--compare-only goes with a history, and there are no results in a trace")
+    _refuse_one_file_for_two({"TRACE": trace, "--record": record, "--churned": churned})
     loaded = replaying.load_trace(trace, limit, **reading)
     allocators = replaying.load_allocators(impl)
     sizes = {"block_size": block_size, "num_blocks": num_blocks, "max_num_seqs": max_num_seqs}
@@ -94,6 +97,13 @@ def command(
         _write(replayed, churned)
     if record:
         click.echo(f"wrote what {replayed[0].implementation} was asked and answered to {record}", err=True)
+
+
+def _refuse_one_file_for_two(paths: Mapping[str, Path | None]) -> None:
+    names: dict[Path, str] = {}
+    for name, path in paths.items():
+        if path is not None and (other := names.setdefault(path.resolve(), name)) != name:
+            raise click.UsageError(f"{name} would overwrite {path}, which is {other}; give another file")
 
 
 def is_given(context: click.Context, name: str) -> bool:

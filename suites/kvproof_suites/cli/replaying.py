@@ -80,6 +80,8 @@ def load_implementations(names: str) -> list[Implementation]:
 
 def load_allocators(names: str) -> list[Implementation]:
     found = load_implementations(names)
+    if not found:
+        raise click.ClickException("--impl names nothing; give an allocator of those that `kvproof list` shows")
     for implementation in found:
         if implementation.allocator is None:
             raise click.ClickException(f"{implementation.name} provides no allocator, which is what a replay drives")

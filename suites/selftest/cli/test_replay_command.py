@@ -53,6 +53,8 @@ def test_the_tables_left_behind_are_written(tmp_path):
         (["--impl=pagd"], "Did you mean 'paged'?"),
         (["--format=xls"], "unknown trace format 'xls'"),
         (["--block-size=0"], "0 is not in the range x>=1"),
+        (["--impl="], "--impl names nothing"),
+        (["--record=h.jsonl", "--churned=./h.jsonl"], "--churned would overwrite h.jsonl, which is --record"),
         ([*SMALL, "--churned=nowhere/churned.json"], "nowhere/churned.json: No such file or directory"),
     ],
 )
@@ -62,6 +64,23 @@ def test_a_mistake_is_named_and_exits_with_4(arguments, said):
     assert said in told.stderr
     assert told.stderr.count("\n") <= 2
     assert "Traceback" not in told.stderr
+
+
+def test_a_trace_is_not_overwritten_by_what_is_recorded(tmp_path):
+    trace = tmp_path / "trace.jsonl"
+    trace.write_bytes((SAMPLES / "native.jsonl").read_bytes())
+    (tmp_path / "link.jsonl").symlink_to(trace)
+    for option in (f"--record={trace}", f"--churned={tmp_path / 'link.jsonl'}"):
+        told = replay(trace, *SMALL, "--impl=paged-python", option)
+        assert told.exit_code == cli.USAGE_ERROR
+        assert "which is TRACE; give another file" in told.stderr
+    assert trace.read_bytes() == (SAMPLES / "native.jsonl").read_bytes()
+
+
+def test_an_option_that_a_history_has_no_use_for_is_named_as_it_was_given(tmp_path):
+    history = tmp_path / "h.jsonl"
+    assert replay(*SMALL, "--impl=paged-python", f"--record={history}").exit_code == cli.CONFORMS
+    assert "which has no use for --json\n" in replay(history, "--json").stderr
 
 
 def test_an_allocator_that_fails_is_named_and_exits_with_1(tmp_path, monkeypatch):
