@@ -18,6 +18,8 @@ from kvproof_traces.request import Request
 
 NUM_RECENT = 2048
 """Earlier prompts that one may continue."""
+SLOWEST, FASTEST = 1e-6, 1e6
+"""Requests a second. The arrivals of a second are drawn and sorted at once."""
 
 
 def generate_like(
@@ -35,8 +37,10 @@ def generate_like(
         raise ValueError(f"name: unknown traffic {name!r}; known are {', '.join(PROFILES)}")
     profile = PROFILES[name]
     rate = profile.requests_per_second if requests_per_second is None else requests_per_second
-    if num_requests < 1 or not 0 < rate < math.inf:
-        raise ValueError(f"num_requests {num_requests}, requests_per_second {rate:g}: have to be above 0")
+    if num_requests < 1:
+        raise ValueError(f"num_requests: {num_requests} is below 1")
+    if not SLOWEST <= rate <= FASTEST:
+        raise ValueError(f"--rate, requests_per_second: {rate:g} is not in {SLOWEST:g} to {FASTEST:g}")
     return _requests(profile, num_requests, rate, int(seed))
 
 

@@ -143,7 +143,7 @@ def test_a_cut_keeps_the_mean_that_was_asked_for():
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
-    [(("alpacca", 1), "known are sharegpt, alpaca"), (("alpaca", 0), "above 0")],
+    [(("alpacca", 1), "known are sharegpt, alpaca"), (("alpaca", 0), "num_requests: 0 is below 1")],
 )
 def test_what_can_not_be_made_is_refused(arguments, says):
     with pytest.raises(ValueError, match=says):

@@ -30,7 +30,7 @@ REQUEST = Request("a", 0.0, 20, 5)
         (lambda: Roofline(GPUS["h100"], 0, 1, 1), "Roofline.weight_bytes: 0 is not above 0"),
         (lambda: in_parallel([REQUEST], 0), "num_samples: 0 is not"),
         (lambda: in_beams([REQUEST], 0, 0.1), "width: 0 is not"),
-        (lambda: in_beams([REQUEST], 2, -0.1), "replacement_rate: -0.1 is below 0"),
+        (lambda: in_beams([REQUEST], 2, -0.1), "replacement_rate: -0.1 is not in 0 to 1,000"),
         (lambda: simulate([REQUEST], Pool(64), step_time=0), "step_time: 0 ms is not a duration"),
     ],
 )

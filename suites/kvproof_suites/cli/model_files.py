@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ GIB = 2**30
 def weight_bytes(config: Path | None, gib: float | None) -> int:
     """As given, or the sum that a sharded checkpoint states."""
     if gib is not None:
+        if not 0 <= gib * GIB < math.inf:
+            raise ValueError(f"--weights: {gib} is not above 0 and finite; give GiB")
         return int(gib * GIB)
     index = config.with_name("model.safetensors.index.json") if config else None
     if index is None or not index.exists():

@@ -13,6 +13,8 @@ from kvproof_suites.cli.terminal import show_json, show_table
 from kvproof_suites.cli.trace_reading import reading_options
 
 AT_LEAST_ONE = click.IntRange(min=1)
+INT32 = click.IntRange(min=1, max=2**31 - 1)
+"""Block ids are 32 bits wide."""
 
 
 @click.command()
@@ -21,10 +23,8 @@ AT_LEAST_ONE = click.IntRange(min=1)
     "--impl", "--allocator", default=replaying.ALLOCATORS, show_default=True, help="Allocators, separated by commas."
 )
 @click.option("--limit", type=AT_LEAST_ONE, default=replaying.LIMIT, show_default=True, help="Requests to replay.")
-@click.option(
-    "--block-size", type=AT_LEAST_ONE, default=replaying.BLOCK_SIZE, show_default=True, help="Tokens a block."
-)
-@click.option("--num-blocks", type=AT_LEAST_ONE, default=replaying.NUM_BLOCKS, show_default=True, help="Of the pool.")
+@click.option("--block-size", type=INT32, default=replaying.BLOCK_SIZE, show_default=True, help="Tokens a block.")
+@click.option("--num-blocks", type=INT32, default=replaying.NUM_BLOCKS, show_default=True, help="Of the pool.")
 @click.option("--max-num-seqs", type=AT_LEAST_ONE, default=256, show_default=True, help="Sequences that run at once.")
 @reading_options
 @click.option("--churned", type=click.Path(path_type=Path), help="Write the block tables left behind to this file.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -44,7 +45,8 @@ def options_named() -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        named = re.sub(r"\b(?:Pool|Scheduler|Roofline)\.(\w+)", lambda found: _option(found[1]), str(error))
+        fields = r"\b(?:Pool|Scheduler|Roofline)\.(\w+)|^(replacement_rate)\b"
+        named = re.sub(fields, lambda found: _option(found[1] or found[2]), str(error))
         raise ValueError(named) from None
 
 
@@ -106,6 +108,8 @@ def _branched(requests: Iterable[Request], given: Mapping[str, Any]) -> Iterable
 
     if given["samples"] is not None and given["beams"] is not None:
         raise ValueError("--samples and --beams both say how requests branch; give one of them")
+    if given["replacement_rate"] is not None and given["beams"] is None:
+        raise ValueError("--replacement-rate is for --beams, which is missing")
     if given["samples"] is not None:
         return in_parallel(requests, given["samples"])
     if given["beams"] is not None:
@@ -130,21 +134,37 @@ def _source(trace: str, given: Mapping[str, Any]) -> Iterable[Request] | Stream:
 
 
 def _step_time(given: Mapping[str, Any]) -> Roofline | float | None:
+    if given["gpu"] is None:
+        return _fixed_step_ms(given)
+    if given["step_ms"] is not None:
+        raise ValueError("--step-ms and --gpu both say how long a step takes; give one of them")
+    return _roofline(given["gpu"], given)
+
+
+def _fixed_step_ms(given: Mapping[str, Any]) -> float | None:
+    from kvproof_traces.simulation.latencies import SMALLEST_MS
+
+    for option, unsaid in {"weights": None, "params": None, "num_gpus": 1}.items():
+        if given[option] != unsaid:
+            raise ValueError(f"{_option(option)} is for --gpu, which is missing")
+    step_ms: float | None = given["step_ms"]
+    if step_ms is not None and not SMALLEST_MS <= step_ms < math.inf:
+        raise ValueError(f"--step-ms: {step_ms} is not a duration; give milliseconds, {SMALLEST_MS:g} or more")
+    return step_ms
+
+
+def _roofline(gpu: str, given: Mapping[str, Any]) -> Roofline:
     from kvproof_traces.simulation import GPUS, Roofline
 
-    step_ms, gpu = given["step_ms"], given["gpu"]
-    if gpu is None:
-        if step_ms is not None and not step_ms > 0:
-            raise ValueError(f"--step-ms: {step_ms} is not a duration; give milliseconds above 0")
-        return step_ms  # type: ignore[no-any-return]
-    if step_ms is not None:
-        raise ValueError("--step-ms and --gpu both say how long a step takes; give one of them")
     if gpu not in GPUS:
         raise ValueError(f"--gpu: unknown {gpu!r}; known are {', '.join(GPUS)}")
     if (num_kv_bytes := _kv_bytes(given)) is None:
         raise ValueError("--gpu needs --model or --kv-bytes-per-token: bytes of KV cache to read")
     num_bytes = weight_bytes(given["model"], given["weights"])
-    num_params = num_bytes / 2 if given["params"] is None else given["params"] * 1e9
+    params = given["params"]
+    if params is not None and not 0 < params * 1e9 < math.inf:
+        raise ValueError(f"--params: {params} is not above 0 and finite; give billions")
+    num_params = num_bytes / 2 if params is None else params * 1e9
     return Roofline(GPUS[gpu], num_bytes, num_kv_bytes, 2 * num_params, given["num_gpus"])
 
 

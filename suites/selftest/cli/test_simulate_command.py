@@ -11,6 +11,7 @@ from kvproof_suites import cli
 from kvproof_traces import SAMPLES, generate_like, write_native
 
 SMALL = ["--num-requests=400", "--num-slots=15700", "--max-model-len=2048"]
+ROOFLINE = ["alpaca", "--gpu=h100", "--kv-bytes-per-token=1"]
 MODEL = {"num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128}
 
 
@@ -142,6 +143,19 @@ def test_a_file_of_which_no_row_is_kept_is_refused(tmp_path):
         (["alpaca", "--beams=4"], "--replacement-rate is missing"),
         (["alpaca", "--beams=4", "--samples=2"], "--samples and --beams both"),
         (["alpaca", "--step-ms=0"], "--step-ms: 0.0 is not a duration"),
+        (["alpaca", "--step-ms=inf"], "--step-ms: inf is not a duration"),
+        (["alpaca", "--step-ms=1e-9"], "--step-ms: 1e-09 is not a duration"),
+        (["alpaca", "--beams=4", "--replacement-rate=inf"], "--replacement-rate: inf is not in 0 to 1,000"),
+        (["alpaca", "--beams=4", "--replacement-rate=nan"], "--replacement-rate: nan is not in 0 to 1,000"),
+        (["alpaca", "--replacement-rate=0.5"], "--replacement-rate is for --beams"),
+        (["alpaca", "--num-gpus=4"], "--num-gpus is for --gpu, which is missing"),
+        (["alpaca", "--weights=15", "--step-ms=5"], "--weights is for --gpu, which is missing"),
+        ([*ROOFLINE, "--weights=nan"], "--weights: nan is not above 0 and finite"),
+        ([*ROOFLINE, "--weights=1e300"], "--weights: 1e+300 is not above 0 and finite"),
+        ([*ROOFLINE, "--weights=15", "--params=-1"], "--params: -1.0 is not above 0 and finite"),
+        ([*ROOFLINE, "--weights=15", "--params=inf"], "--params: inf is not above 0 and finite"),
+        (["alpaca", "--rate=1e12"], "--rate, requests_per_second: 1e+12 is not in 1e-06 to 1e+06"),
+        (["alpaca", "--rate=nan"], "--rate, requests_per_second: nan is not in"),
         (["alpaca", "--step-ms=5", "--gpu=h100"], "--step-ms and --gpu both"),
         (["alpaca", "--gpu=h300"], "--gpu: unknown 'h300'; known are a100-80, h100"),
         (["alpaca", "--gpu=h100"], "--gpu needs --model or --kv-bytes-per-token"),

@@ -159,7 +159,7 @@ def test_the_list_of_formats_is_whole():
         (["slice", SAMPLES / "azure.csv", "-", "--rows=7:"], "has no request there"),
         (["generate", "-", "--like=chat"], "unknown traffic 'chat'; known are sharegpt"),
         (["generate", "-"], "give OUT and --like"),
-        (["generate", "-", "--like=alpaca", "--rate=0"], "above 0"),
+        (["generate", "-", "--like=alpaca", "--rate=0"], "requests_per_second: 0 is not in"),
     ],
 )
 def test_a_mistake_is_named_and_exits_with_4(arguments, said):

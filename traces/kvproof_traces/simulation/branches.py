@@ -8,6 +8,9 @@ from dataclasses import replace
 
 from kvproof_traces.request import Request
 
+MOST_REPLACED = 1000
+"""Beams a step; far above what any search replaces, and each is an entry of a request's history."""
+
 
 def in_parallel(requests: Iterable[Request], num_samples: int) -> Iterator[Request]:
     """Each request with ``num_samples`` samples that share its prompt."""
@@ -24,12 +27,12 @@ def in_beams(requests: Iterable[Request], width: int, replacement_rate: float, *
     constant; (width - 1) / width bounds it.
 
     Raises:
-        ValueError: a width below 1, or a rate below 0.
+        ValueError: a width below 1, or a rate below 0 or above ``MOST_REPLACED``.
     """
     if type(width) is not int or width < 1:
         raise ValueError(f"width: {width!r} is not a whole number of at least 1")
-    if not replacement_rate >= 0:
-        raise ValueError(f"replacement_rate: {replacement_rate} is below 0; give replacements a step")
+    if not 0 <= replacement_rate <= MOST_REPLACED:
+        raise ValueError(f"replacement_rate: {replacement_rate} is not in 0 to {MOST_REPLACED:,}; give those of a step")
     rng = random.Random(int(seed))
     return (
         replace(request, num_samples=width, forks=_moran(rng, request.num_output_tokens, width, replacement_rate))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -44,7 +45,7 @@ class Roofline:
     gives milliseconds.
 
     Raises:
-        ValueError: a number that is not above 0.
+        ValueError: a number that is not above 0 and finite.
     """
 
     gpu: Gpu
@@ -57,8 +58,8 @@ class Roofline:
 
     def __post_init__(self) -> None:
         for name in ("weight_bytes", "kv_bytes_per_token", "flops_per_token", "num_devices"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"Roofline.{name}: {getattr(self, name)} is not above 0")
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(f"Roofline.{name}: {getattr(self, name)} is not above 0 and finite")
 
     @cached_property
     def _ms(self) -> tuple[float, float, float, float]:
