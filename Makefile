@@ -10,7 +10,7 @@ PYTHON ?= python3
 IMPL ?= triton
 TRACE ?= $(wildcard ../shared/traces/AzureLLMInferenceTrace_conv.csv)
 GPU_IMPLS ?= triton flash-attn flashinfer
-LAW_IMPLS := reference,torch,triton,paged,paged-python,contiguous-max
+LAW_IMPLS := reference,torch,triton,paged,paged-python,contiguous-max,textbook
 
 BIN := .venv/bin
 INSTALLED := .venv/installed
