@@ -144,6 +144,12 @@ BUILT_IN: Mapping[str, Entry] = {
         install="put a checkout of github.com/GeeeekExplorer/nano-vllm on PYTHONPATH, and pip install xxhash",
     ),
     "torch": Entry("gathers through the block table, then SDPA", kernel="kvproof_impls.torch_gather:TorchKernel"),
+    "cpu": Entry(
+        "our CPU kernel, compiled; it reads the blocks in place",
+        kernel="kvproof_impls.cpu_kernel:CpuKernel",
+        modules=("numba",),
+        extra="compiled",
+    ),
     "triton": Entry(
         "our Triton kernels; on a CPU they run in Triton's interpreter",
         kernel="kvproof_impls.triton_kernels:TritonKernel",

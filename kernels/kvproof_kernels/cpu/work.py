@@ -1,0 +1,174 @@
+"""One work item: some query rows, some key heads, some tokens, by the online softmax, a tile of tokens at a time.
+
+Of each token K and V of all heads of the item are read one after the other, as they lie in an NHD pool. Only slots of
+the item's tokens are touched: what lies past a context, or in a block of nobody, can't reach the result.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import types
+
+from kvproof_kernels.cpu.arithmetic import store_quarter
+from kvproof_kernels.cpu.compiling import inlined
+from kvproof_kernels.cpu.lanes import WIDTH
+from kvproof_kernels.cpu.layout import TILE
+from kvproof_kernels.cpu.memory import CACHE_LINE, load_int32, prefetch
+from kvproof_kernels.cpu.products import score_4_by_4, weigh_4_by_32
+from kvproof_kernels.cpu.scratch import DECAY, HIGHEST, LOWEST, MAXIMUM, POSITION, SLOPE, SUM
+from kvproof_kernels.cpu.softmax import add_bias, cap_scores, hide, online_softmax, scale_scores
+
+FLOAT = types.float32
+INFINITY = np.float32(np.inf)
+
+
+@inlined
+def attend_item(problem: Any, item: Any, position: Any, queries: Any, slopes: Any, scratch: Any, stored: Any) -> Any:
+    """Leaves maxima, sums and unnormalised output in ``scratch``; False if a table entry is outside the pool.
+
+    ``position``: of the item's first query row; ``queries``: float32 [num_tokens, num_q_heads, head_dim], from the
+    sequence's first row on.
+    """
+    seq, num_rows, first_head, end_head, first, end = item[0], item[2], item[3], item[4], item[5], item[6]
+    head_rows = -(-num_rows * problem.group_size // 4) * 4
+    num_columns = -(-(end_head - first_head) * head_rows // WIDTH) * WIDTH
+    set_up(problem, item, position, queries, slopes, scratch, head_rows)
+    for start in range(first, end, TILE):
+        num_tokens = min(TILE, end - start)
+        if not locate(problem, seq, start, num_tokens, first_head, scratch.addresses):
+            return False
+        score(problem, first_head, end_head, head_rows, num_tokens, scratch, stored)
+        unseen = problem.causal and start + num_tokens - 1 > position
+        if problem.window:
+            unseen = unseen or start <= position + num_rows - 1 - problem.window
+        to_weights(problem, start - first, num_tokens, num_columns, unseen, scratch)
+        weigh(problem, first_head, end_head, head_rows, num_tokens, scratch, stored)
+    return True
+
+
+@inlined
+def set_up(problem: Any, item: Any, position: Any, queries: Any, slopes: Any, scratch: Any, head_rows: Any) -> None:
+    """Query rows next to each other, those of one key head together; what each of them sees; nothing seen yet."""
+    first_row, num_rows, first_head, end_head, first, end = item[1], item[2], item[3], item[4], item[5], item[6]
+    group, state = problem.group_size, scratch.state
+    state[MAXIMUM, :], state[SUM, :] = -INFINITY, 0
+    state[LOWEST, :], state[HIGHEST, :] = 0, FLOAT(end - first)
+    for head in range(end_head - first_head):
+        for member in range(head_rows):
+            row = head * head_rows + member
+            scratch.out[row, :] = 0
+            if member >= num_rows * group:
+                scratch.query[row, :] = 0
+                continue
+            query_head = (first_head + head) * group + member % group
+            for d in range(problem.head_dim):
+                scratch.query[row, d] = queries[first_row + member // group, query_head, d]
+            place = position + member // group - first
+            state[POSITION, row] = FLOAT(place)
+            if problem.causal:
+                state[HIGHEST, row] = FLOAT(place)
+            if problem.window:
+                state[LOWEST, row] = FLOAT(place - problem.window + 1)
+            if problem.has_slopes:
+                state[SLOPE, row] = slopes[query_head]
+
+
+@inlined
+def locate(problem: Any, seq: Any, start: Any, num_tokens: Any, first_head: Any, addresses: Any) -> Any:
+    """Addresses of the tile's K and V rows of the first head; a multiple of 4, the last token's again."""
+    table = problem.table + seq * problem.table_row
+    block, block_index = -1, -1
+    for t in range(-(-num_tokens // 4) * 4):
+        token = start + min(t, num_tokens - 1)
+        if token // problem.block_size != block_index:
+            block_index = token // problem.block_size
+            block = load_int32(table + block_index * problem.table_entry)
+            if block < 0 or block >= problem.num_blocks:
+                return False
+        slot = token - block_index * problem.block_size
+        addresses[0, t] = (
+            problem.key + block * problem.key_block + slot * problem.key_token + first_head * problem.key_head
+        )
+        addresses[1, t] = (
+            problem.value + block * problem.value_block + slot * problem.value_token + first_head * problem.value_head
+        )
+    return True
+
+
+@inlined
+def score(
+    problem: Any, first_head: Any, end_head: Any, head_rows: Any, num_tokens: Any, scratch: Any, stored: Any
+) -> None:
+    """q·k of all rows with all tokens of the tile; asks for the tile's V in the meantime."""
+    keys, values = scratch.addresses[0], scratch.addresses[1]
+    query_bytes, stride = 4 * scratch.query.shape[1], 4 * scratch.scores.shape[1]
+    size = problem.element_bytes
+    value_bytes = problem.value_dim * size
+    for t in range(0, num_tokens, 4):
+        for head in range(end_head - first_head):
+            offset = head * problem.key_head
+            for token in range(t, t + 4):
+                for line in range(0, value_bytes, CACHE_LINE):
+                    prefetch(values[token] + head * problem.value_head + line)
+            for row in range(head * head_rows, (head + 1) * head_rows, 4):
+                products = score_4_by_4(
+                    scratch.query.ctypes.data + row * query_bytes,
+                    query_bytes,
+                    keys[t] + offset,
+                    keys[t + 1] + offset,
+                    keys[t + 2] + offset,
+                    keys[t + 3] + offset,
+                    problem.head_dim,
+                    stored,
+                    size,
+                )
+                place = scratch.scores.ctypes.data + t * stride + 4 * row
+                store_quarter(place, products, 0)
+                store_quarter(place + stride, products, 1)
+                store_quarter(place + 2 * stride, products, 2)
+                store_quarter(place + 3 * stride, products, 3)
+
+
+@inlined
+def to_weights(problem: Any, first: Any, num_tokens: Any, num_columns: Any, unseen: Any, scratch: Any) -> None:
+    """Scores to softmax weights, 16 rows at a time. ``first``: the tile's first token, counted from the item's."""
+    scores, state = scratch.scores.ctypes.data, scratch.state.ctypes.data
+    stride = 4 * scratch.scores.shape[1]
+    for column in range(0, num_columns, WIDTH):
+        scale_scores(scores, stride, num_tokens, column, problem.scale)
+        if problem.softcap != 0:
+            cap_scores(scratch.scores, num_tokens, column, problem.softcap)
+        if problem.has_slopes:
+            add_bias(scores, stride, num_tokens, column, first, state + SLOPE * stride, state + POSITION * stride)
+        if unseen:
+            hide(scores, stride, num_tokens, column, first, state + LOWEST * stride, state + HIGHEST * stride)
+        online_softmax(
+            scores, stride, num_tokens, column, state + MAXIMUM * stride, state + SUM * stride, state + DECAY * stride
+        )
+
+
+@inlined
+def weigh(
+    problem: Any, first_head: Any, end_head: Any, head_rows: Any, num_tokens: Any, scratch: Any, stored: Any
+) -> None:
+    """Add the tile's weighted V rows to the output."""
+    stride, out_bytes = 4 * scratch.scores.shape[1], 4 * scratch.out.shape[1]
+    size = problem.element_bytes
+    for head in range(end_head - first_head):
+        for row in range(head * head_rows, (head + 1) * head_rows, 4):
+            for d in range(0, problem.value_dim, 2 * WIDTH):
+                weigh_4_by_32(
+                    scratch.scores.ctypes.data + 4 * row,
+                    stride,
+                    num_tokens,
+                    scratch.addresses.ctypes.data + 8 * TILE,
+                    head * problem.value_head + d * size,
+                    problem.value_dim - d,
+                    stored,
+                    size,
+                    scratch.out.ctypes.data + row * out_bytes + 4 * d,
+                    out_bytes,
+                    scratch.state.ctypes.data + DECAY * stride + 4 * row,
+                )
