@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import sys
 import traceback
@@ -76,7 +77,10 @@ class LazyGroup(click.Group):
             sys.exit(INTERRUPTED)
         except SystemExit:
             sys.exit(CONFORMS)  # how click ends when whoever reads the pipe has seen enough; nothing was judged
-        except Exception:
+        except Exception as error:
+            if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+                click.echo(f"kvproof: {error.strerror}", err=True)
+                sys.exit(USAGE_ERROR)
             traceback.print_exc()
             click.echo("This is a fault of kvproof itself, not of what it judged.", err=True)
             sys.exit(INTERNAL_ERROR)

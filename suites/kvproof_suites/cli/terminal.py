@@ -9,23 +9,48 @@ from typing import Any
 
 import click
 
+NEVER_BROKEN = 12
+"""Characters of a word that is not broken: figures are shorter, and half a figure is a wrong one."""
+
 
 def show_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str | None = None) -> None:
-    """A rich table on a terminal; in a pipe, tab-separated lines under one header, for cut and awk."""
+    """A rich table on a terminal, or a line for each cell where it has no room for the columns; in a pipe,
+    tab-separated lines under one header, for cut and awk."""
     cells = [["" if cell is None else str(cell) for cell in row] for row in rows]
-    if not sys.stdout.isatty():
+    if sys.stdout is None or not sys.stdout.isatty():  # None: it was closed before we came
         for line in [columns, *cells]:
             click.echo("\t".join(part.replace("\n", " ") for part in line))
         return
+    _draw(columns, cells, title)
+
+
+def _draw(columns: Sequence[str], cells: Sequence[Sequence[str]], title: str | None) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(*columns, title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    console = Console()
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    for name in columns:
+        table.add_column(name, overflow="fold")
     for line in cells:
         table.add_row(*(Text(cell) for cell in line))
-    Console().print(table)
+    if _num_columns_needed([columns, *cells]) <= console.width:
+        console.print(table)
+        return
+    if title:
+        console.print(Text(title), style="italic")
+    for line in cells:
+        for name, cell in zip(columns, line, strict=True):
+            console.print(Text(f"{name}: {cell}"))
+        console.print()
+
+
+def _num_columns_needed(lines: Sequence[Sequence[str]]) -> int:
+    """Of a terminal: the longest word of each column, as far as it must stay whole, and the space between columns."""
+    words = [[word for cell in column for word in cell.split()] for column in zip(*lines, strict=True)]
+    return sum(min(NEVER_BROKEN, max(map(len, found), default=0)) for found in words) + 3 * len(words)
 
 
 def show_json(value: Any) -> None:

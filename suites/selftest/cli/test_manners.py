@@ -118,3 +118,25 @@ def test_a_reader_that_has_seen_enough_is_no_broken_law():
             [*RUN, "laws"], stdout=nobody_reads, stderr=subprocess.PIPE, text=True, timeout=120, check=False
         )
     assert (ended.returncode, ended.stderr) == (cli.CONFORMS, "")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no device that is always full")
+def test_a_full_disk_is_no_fault_of_ours():
+    with open("/dev/full", "wb") as full:
+        ended = subprocess.run([*RUN, "laws"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=120, check=False)
+    assert ended.returncode == cli.USAGE_ERROR
+    assert ended.stderr == "kvproof: No space left on device\n"
+
+
+def test_without_a_standard_output_nothing_fails():
+    ended = subprocess.run(["sh", "-c", '"$@" >&-', "sh", *RUN, "list"], stderr=subprocess.PIPE, text=True, timeout=120)
+    assert (ended.returncode, ended.stderr) == (cli.CONFORMS, "")
+
+
+def test_a_table_that_a_terminal_has_no_room_for_is_shown_row_by_row():
+    table = ["simulate", "alpaca", "--num-requests=50", "--block-size=16,64"]
+    narrow, wide = on_a_terminal(*table, COLUMNS="40"), on_a_terminal(*table)
+    assert "…" not in narrow + wide
+    assert "─" in wide
+    assert [line.split()[-1] for line in narrow.splitlines() if line.startswith("block")] == ["16", "64"]
+    assert all(len(line) <= 40 for line in narrow.splitlines() if ":" in line)
