@@ -15,17 +15,15 @@ import numpy as np
 from kvproof_impls.contract import Copies
 from kvproof_impls.counters import Counters
 from kvproof_impls.paged import entries
-from kvproof_impls.paged.arrays import Arrays
-from kvproof_impls.paged.fields import NO_FIELDS, Fields, Item
-from kvproof_impls.paged.free_lists import forget_evictable
-from kvproof_impls.paged.layout import CUT, EVICTION, NONE, UNNAMED, make_state
-from kvproof_impls.paged.names import in_use
+from kvproof_impls.paged.fields import NO_FIELDS, Item
+from kvproof_impls.paged.layout import EVICTION, NONE, make_state
+from kvproof_impls.paged.prefix_cache import PrefixCache
 from kvproof_impls.paged.sequences import NO_ROW, SHORT
 from kvproof_impls.paged.tokens import as_tokens
 from kvproof_impls.paged_sizes import LARGEST, share, whole
 
 
-class SingleCalls(Arrays):
+class SingleCalls(PrefixCache):
     """The contract's single calls; ``PagedAllocator`` adds the batched step and swapping.
 
     For one thread at a time, as a scheduler is one: calls from several need a lock around each. No other Python thread
@@ -75,8 +73,6 @@ class SingleCalls(Arrays):
         state = make_state(
             self.num_blocks, self.block_size, num_reserved, EVICTION[eviction], self._num_visible, prefix_caching, seed
         )
-        self._fields = Fields(self.num_blocks)
-        self._rows: dict[Hashable, int] = {}
         self._preempted: set[Hashable] = set()
         self._copy = np.zeros(2, np.int32)
         num_seqs, num_tokens = whole("max_num_seqs", max_num_seqs), whole("max_model_len", max_model_len)
@@ -177,30 +173,6 @@ class SingleCalls(Arrays):
         self._cut_fields(self._state.sequences[row], row, num_tokens)
         entries.truncate(self._places, row, num_tokens)
 
-    def commit(self, seq: Hashable) -> None:
-        """All tokens of ``seq`` are written: publish its complete blocks. Raises KeyError when it is unknown."""
-        entries.commit(self._places, self._rows[seq])
-
-    def cached_prefix(self, tokens: Sequence[int], key: tuple[Hashable, ...] = (), items: Sequence[Item] = ()) -> int:
-        """How many leading tokens ``allocate`` would find cached now."""
-        if not self._state.contents.size:
-            return 0
-        ids = as_tokens(tokens)
-        self._tidy_fields()
-        hits = np.empty(ids.size // self.block_size + 1, np.int32)
-        fields = self._fields_of(items, ids.size) if items else NO_FIELDS
-        return int(entries.find(self._places, ids, fields, self._fields.root(key), hits)) * self.block_size
-
-    def reset_prefix_cache(self) -> None:
-        """Forget all that was computed so far; live sequences go on, and publish no more."""
-        state, num_evicted = self._state, self._state.pool["num_evicted"].copy()
-        forget_evictable(state)
-        state.pool["num_evicted"] = num_evicted
-        state.blocks["chain"] = UNNAMED
-        state.buckets.fill(NONE)
-        state.num_children.fill(0)
-        state.sequences["publishes"] = 0
-
     def block_table(self, seq: Hashable) -> Sequence[int]:
         """Physical block of each logical block. Raises KeyError when ``seq`` is unknown."""
         row = self._rows[seq]
@@ -252,34 +224,6 @@ class SingleCalls(Arrays):
         self.counters.num_copies += 1
         return ((int(self._copy[0]), int(self._copy[1])),)
 
-    def _fields_of(self, items: Sequence[Item], num_tokens: int) -> Any:
-        numbers = self._fields.of_blocks(items, num_tokens, self.block_size)
-        if not self._state.fields.size:
-            self._replace(self._state._replace(fields=np.zeros(self.pool_blocks, np.int32)))
-        return numbers
-
     def _refuse_known(self, seq: Hashable) -> None:
         if seq in self._rows:
             raise KeyError(f"{seq!r} is allocated already")
-
-    def _cut_fields(self, record: Any, row: int, num_tokens: int) -> None:
-        """What is written behind ``num_tokens`` tokens belongs to no item any more; the last block may be shared, and
-        is told at the next write."""
-        if not self._state.fields.size or record["publishes"] == 0:
-            return
-        last, number = num_tokens // self.block_size, 0
-        if num_tokens % self.block_size:
-            number = int(self._state.fields[self._state.tables[row, last]])
-            if record["publishes"] >= CUT and last == record["length"] // self.block_size:
-                number = int(record["publishes"]) - CUT
-        record["publishes"] = CUT + self._fields.cut(number, num_tokens) if number else 1
-
-    def _tidy_fields(self) -> None:
-        if self._fields.are_spent:
-            self.reset_prefix_cache()
-            self._fields = Fields(self.num_blocks)
-        elif self._fields.are_many:
-            self._fields.keep(self._numbers_in_use())
-
-    def _numbers_in_use(self) -> set[int]:
-        return in_use(self._state)

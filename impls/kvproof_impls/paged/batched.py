@@ -1,4 +1,4 @@
-"""The batched step and swapping, on top of the single calls."""
+"""The batched step, on top of the single calls: the batch of the step before is remembered, only changes looked up."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from array import array
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +13,10 @@ import numpy as np
 
 from kvproof_impls.contract import Copies
 from kvproof_impls.paged import entries
-from kvproof_impls.paged.allocator import SingleCalls
-from kvproof_impls.paged.fields import NO_FIELDS
-from kvproof_impls.paged.layout import CUT, State
+from kvproof_impls.paged.layout import State
 from kvproof_impls.paged.sequences import SHORT
+from kvproof_impls.paged.swapping import Swapping
 from kvproof_impls.paged.tokens import as_tokens
-from kvproof_impls.paged_sizes import whole
 
 if TYPE_CHECKING:
     from kvproof_impls.contract import PagedBatch
@@ -39,37 +36,18 @@ GONE = Gone()
 """In the remembered batch, where a sequence was that has left."""
 
 
-@dataclass
-class Swapped:
-    """A sequence on the host: its blocks there, and what a prefix cache has to know when it comes back."""
-
-    host_blocks: list[int]
-    tokens: Any
-    fields: Any
-    root: int
-    publishes: int
-
-
-class PagedAllocator(SingleCalls):
+class PagedAllocator(Swapping):
     """Blocks on demand, shared by reference count, copied when a shared one is about to be written.
 
-    The blocks of a freed sequence age from its end, so that no block outlives its cached parent. ``num_host_blocks``,
-    by default as many as the pool has, take what is swapped out; host blocks are not shared. Other arguments: see
-    ``SingleCalls``.
+    The blocks of a freed sequence age from its end, so that no block outlives its cached parent. Arguments: see
+    ``SingleCalls``, and ``num_host_blocks`` of ``Swapping``.
     """
 
     _batch: list[Any]
     _gaps: list[int]
     _given: Any
     _buffers: list[StepBuffers]
-    _made_anew = SingleCalls._made_anew | {"_batch", "_gaps", "_given", "_buffers", "_batch_rows", "_rows_array"}
-
-    def __init__(self, num_blocks: int, block_size: int, *, num_host_blocks: int | None = None, **options: Any) -> None:
-        super().__init__(num_blocks, block_size, **options)
-        self.num_host_blocks = self.num_blocks if num_host_blocks is None else whole("num_host_blocks", num_host_blocks)
-        self._free_host_blocks: list[int] = []
-        self._num_host_used = 0  # host blocks from here on were never taken: most engines swap little
-        self._swapped: dict[Hashable, Swapped] = {}
+    _made_anew = Swapping._made_anew | {"_batch", "_gaps", "_given", "_buffers", "_batch_rows", "_rows_array"}
 
     def append_step(self, seqs: Sequence[Hashable], tokens: Sequence[int]) -> PagedBatch:
         """Append ``tokens[i]`` to ``seqs[i]`` for a whole decode batch, or for none of it; ``copies`` of the batch are
@@ -104,80 +82,13 @@ class PagedAllocator(SingleCalls):
 
     def free(self, seq: Hashable) -> None:
         """Give back what ``seq`` alone owns, on the host too. Raises KeyError when it is unknown."""
-        if seq in self._swapped:
-            self._free_host_blocks += self._swapped.pop(seq).host_blocks
-            return
         self._leave(seq)  # first: no interruption may leave a row in the batch whose sequence is gone
         super().free(seq)
 
     def swap_out(self, seq: Hashable) -> Copies:
-        """Move ``seq`` to the host; return (device block, host block) pairs to copy before anything else is written.
-
-        Raises:
-            KeyError: ``seq`` is unknown or swapped out already.
-            MemoryError: too few free host blocks.
-        """
-        row = self._rows[seq]
-        num_needed = -(-int(self._state.sequences[row]["length"]) // self.block_size)
-        num_free = len(self._free_host_blocks) + self.num_host_blocks - self._num_host_used
-        if num_needed > num_free:
-            raise MemoryError(f"{num_needed} host blocks needed, {num_free} of {self.num_host_blocks} free")
-        table = self._state.tables[row, :num_needed]  # look-ahead past the last token stays behind
-        kept = self._kept(row, table)
-        kept.host_blocks += [self._take_host_block() for _ in range(num_needed)]
-        copies = list(zip(table.tolist(), kept.host_blocks, strict=True))
+        """Move ``seq`` to the host, see ``Swapping.swap_out``."""
         self._leave(seq)
-        super().free(seq)
-        self._swapped[seq] = kept
-        return copies
-
-    def swap_in(self, seq: Hashable) -> Copies:
-        """Bring ``seq`` back; return (host block, device block) pairs to copy before anything else is written.
-
-        Raises:
-            KeyError: ``seq`` is not swapped out.
-            MemoryError: too few free blocks; ``seq`` stays on the host.
-        """
-        kept = self._swapped[seq]
-        self._admit(seq, kept.tokens, kept.fields, kept.root, finds=False)
-        del self._swapped[seq]
-        row = self._rows[seq]
-        self._state.sequences[row]["publishes"] = kept.publishes
-        self._free_host_blocks += kept.host_blocks
-        return list(zip(kept.host_blocks, self._state.tables[row, : len(kept.host_blocks)].tolist(), strict=True))
-
-    def reset_prefix_cache(self) -> None:
-        """Forget all that was computed so far; live sequences go on, and publish no more."""
-        super().reset_prefix_cache()
-        for kept in self._swapped.values():
-            kept.publishes = 0
-
-    def _take_host_block(self) -> int:
-        if self._free_host_blocks:
-            return self._free_host_blocks.pop()
-        self._num_host_used += 1
-        return self._num_host_used - 1
-
-    def _kept(self, row: int, table: Any) -> Swapped:
-        state, record = self._state, self._state.sequences[row]
-        length = int(record["length"])
-        caches, has_fields = state.contents.size, state.fields.size
-        tokens = (
-            state.contents.reshape(-1, self.block_size)[table].ravel()[:length] if caches else np.empty(length, "i4")
-        )
-        fields, publishes = state.fields[table] if has_fields else NO_FIELDS, int(record["publishes"])
-        if publishes >= CUT:
-            fields[-1], publishes = publishes - CUT, 1
-        return Swapped([], tokens, fields, int(record["root"]), publishes)
-
-    def _numbers_in_use(self) -> set[int]:
-        away = self._swapped.values()
-        return super()._numbers_in_use().union(*({-1 - kept.root, *kept.fields.tolist()} for kept in away))
-
-    def _refuse_known(self, seq: Hashable) -> None:
-        super()._refuse_known(seq)
-        if seq in self._swapped:
-            raise KeyError(f"{seq!r} is allocated already, and swapped out")
+        return super().swap_out(seq)
 
     def _require_batch(self, seqs: Sequence[Hashable]) -> None:
         """The rows of the batch are those of ``seqs``; where it differs from the batch before, they are looked up."""
