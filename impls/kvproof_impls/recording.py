@@ -67,6 +67,9 @@ class Recorded:
             raise AttributeError(name)
         return getattr(self.__wrapped__, name)
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError("one recorder writes one history; copy __wrapped__ and give it a recorder of its own")
+
     def _recording(self, name: str, method: Callable[..., Any], fields: Sequence[str]) -> Callable[..., Any]:
         def call(*args: Any, **named: Any) -> Any:
             self._write(self._told(name, fields, args, named))

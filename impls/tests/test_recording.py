@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
+import pickle
 import subprocess
 import sys
 import tracemalloc
@@ -176,3 +178,11 @@ def test_nothing_is_kept_in_memory(path):
     tracemalloc.stop()
     assert path.stat().st_size > 500_000
     assert peak < 50_000
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_a_recorder_is_not_copied_since_its_methods_would_still_change_the_first(copied, path):
+    allocator = recorded(PagedAllocator(8, 2), path)
+    with pytest.raises(TypeError, match="copy __wrapped__ and give it a recorder of its own"):
+        copied(allocator)
+    assert copied(allocator.__wrapped__)
