@@ -76,7 +76,8 @@ def command(trace: str, as_json: bool, **given: Any) -> None:
     TRACE is a file, or the name of made-up traffic (`kvproof trace generate --list`). Each combination of policies,
     block sizes and watermarks is a row. Shares are of the pool's slots, means over steps: tokens; reserved for tokens
     to come; internal, which is reserved in vain or empty in a last block; external, which is the rest. Saving is
-    blocks saved by sharing ÷ blocks without sharing.
+    blocks saved by sharing ÷ blocks without sharing. Where a request with several branches makes way, `kvproof replay`
+    goes on with half a step and this does not: preemptions then differ.
 
     With a step time, requests come when the trace says, and TTFT and TPOT are told. A roofline reads the weights once
     a step and the KV cache of each context, or computes 2 FLOPs a parameter and token, whichever takes longer: a lower
