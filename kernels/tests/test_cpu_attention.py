@@ -86,6 +86,16 @@ def test_a_part_with_far_lower_scores_adds_nothing_to_the_merge(paged, target):
     assert torch.equal(out[0, 0], case.value_pool[block, target, 0])
 
 
+@pytest.mark.parametrize("context_len", [5, 2 * SPLIT])
+def test_a_row_whose_scores_are_all_minus_infinity_is_empty(paged, context_len):
+    case = paged.draw([context_len], dtype=torch.float32, num_kv_heads=1, head_dim=16)
+    case.query.fill_(1)
+    case.key_pool.fill_(-torch.inf)
+    out, lse = attend(case)
+    assert torch.count_nonzero(out) == 0
+    assert torch.all(lse == -torch.inf)
+
+
 def test_neighbours_and_the_number_of_threads_change_no_bit(paged, monkeypatch):
     case = paged.draw([2 * SPLIT + 5, 40, 7], [1, 20, 1], group_size=3, num_kv_heads=4)
     results = []
