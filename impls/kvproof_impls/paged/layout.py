@@ -79,6 +79,7 @@ POOL = np.dtype(
         ("oldest", np.int32),  # least recently used of the findable blocks that nobody owns
         ("newest", np.int32),
         ("num_evictable", np.int32),
+        ("longest", np.int32),  # blocks of the longest table there ever was
         ("marks", np.int32),  # checks for rows that come twice
     ]
 )

@@ -76,6 +76,7 @@ def allocate(state: State, row: int, tokens: Any, fields: Any, root: int, num_sp
             state.fields[table[index]] = fields[index]
     sequence.length, sequence.num_blocks, sequence.room = 0, num_blocks, 0
     sequence.root, sequence.publishes, sequence.num_gone, sequence.mark = root, 1, 0, 0
+    state.pool[0].longest = max(state.pool[0].longest, num_blocks)
     know(state, row, num_hits)
     store(state, row, tokens, num_hits * state.pool[0].block_size)
     rebase(state, row)
@@ -156,6 +157,7 @@ def make_room(state: State, row: int, num_tokens: int, copies: Any) -> int:
     for _ in range(num_fresh):
         state.tables[row, sequence.num_blocks] = take(state)
         sequence.num_blocks += 1
+    state.pool[0].longest = max(state.pool[0].longest, sequence.num_blocks)
     if num_fresh > 0:
         state.pool[0].clock += 1
         sequence.stamp = state.pool[0].clock

@@ -77,7 +77,11 @@ def write(state: State, buffers: Buffers, index: int, token: int) -> None:
 
 @compiled
 def shortage(state: State, rows: Any) -> int:
-    """0 when every row can have its token, else SHORT or TOO_NARROW."""
+    """0 when every row can have its token, else SHORT or TOO_NARROW. A row needs one block at most, so that mostly no
+    row has to be looked at."""
+    longest = state.pool[0].longest
+    if rows.size <= num_free(state) and longest < state.tables.shape[1] and not is_too_long(state, longest + 1):
+        return 0
     num_needed, num_tails, size, result = 0, 0, state.pool[0].block_size, 0
     for row in rows:
         sequence = state.sequences[row]
