@@ -61,7 +61,7 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     config: Any = numba.config
     before, config.CACHE_DIR = config.CACHE_DIR, _CACHE_FOLDER  # read when the function is decorated
     try:
-        return numba.njit(cache=bool(_CACHE_FOLDER), forceinline=True)(function)  # type: ignore[no-any-return]
+        return numba.njit(cache=bool(_CACHE_FOLDER), forceinline=True, error_model="numpy")(function)  # type: ignore[no-any-return]
     finally:
         config.CACHE_DIR = before
 

@@ -155,14 +155,22 @@ def make_room(state: State, row: int, num_tokens: int, copies: Any) -> int:
         state.fields[state.tables[row, sequence.length // size]] = sequence.publishes - CUT
         sequence.publishes = 1
     for _ in range(num_fresh):
-        state.tables[row, sequence.num_blocks] = take(state)
-        sequence.num_blocks += 1
-    state.pool[0].longest = max(state.pool[0].longest, sequence.num_blocks)
-    if num_fresh > 0:
-        state.pool[0].clock += 1
-        sequence.stamp = state.pool[0].clock
+        add_block(state, row)
     settle_room(state, row)
     return 1 if shared else 0
+
+
+@compiled
+def add_block(state: State, row: int) -> int:
+    """One more block at the end of the table, of which there must be one free."""
+    pool, sequence = state.pool[0], state.sequences[row]
+    block = take(state)
+    state.tables[row, sequence.num_blocks] = block
+    sequence.num_blocks += 1
+    pool.longest = max(pool.longest, sequence.num_blocks)
+    pool.clock += 1
+    sequence.stamp = pool.clock
+    return block
 
 
 @compiled
@@ -254,10 +262,10 @@ def fork(state: State, parent: int, child: int) -> None:
 def commit(state: State, row: int) -> None:
     """Publish the complete blocks of ``row`` that are not known yet."""
     sequence, size = state.sequences[row], state.pool[0].block_size
-    if sequence.publishes == 0 or state.contents.size == 0 or sequence.length < (sequence.num_known + 1) * size:
+    if sequence.publishes == 0 or state.contents.size == 0:
         return
-    for index in range(sequence.num_known, sequence.length // size):
-        block = state.tables[row, index]
+    while (sequence.num_known + 1) * size <= sequence.length:
+        block = state.tables[row, sequence.num_known]
         publish(state, block, sequence.parent, sequence.parent_generation)
         sequence.parent, sequence.parent_generation = node_of(state, block)
-        sequence.num_known = index + 1
+        sequence.num_known += 1

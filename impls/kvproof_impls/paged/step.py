@@ -14,7 +14,15 @@ from kvproof_impls.paged.compiling import compiled
 from kvproof_impls.paged.free_lists import num_free
 from kvproof_impls.paged.layout import State
 from kvproof_impls.paged.places import Buffers
-from kvproof_impls.paged.sequences import SHORT, TOO_NARROW, is_too_long, make_room, release_unseen, writes_shared_tail
+from kvproof_impls.paged.sequences import (
+    SHORT,
+    TOO_NARROW,
+    add_block,
+    is_too_long,
+    make_room,
+    release_unseen,
+    writes_shared_tail,
+)
 
 
 @compiled
@@ -29,11 +37,7 @@ def step(state: State, buffers: Buffers, tokens: Any) -> int:
         row = buffers.rows[index]
         sequence = state.sequences[row]
         if sequence.room == 0:
-            num_copies += make_room(state, row, 1, buffers.copies[2 * num_copies :])
-            if sequence.room == 0:
-                size = state.pool[0].block_size
-                sequence.next_slot = state.tables[row, sequence.length // size] * size
-                sequence.room = size
+            num_copies += enter_block(state, row, buffers.copies[2 * num_copies :])
         write(state, buffers, index, tokens[index])
     if state.pool[0].window > 0:
         for index in range(tokens.size):
@@ -41,6 +45,24 @@ def step(state: State, buffers: Buffers, tokens: Any) -> int:
             release_unseen(state, row, state.sequences[row].length - 1)
     update_tables(state, buffers, tokens.size)
     return num_copies
+
+
+@compiled
+def enter_block(state: State, row: int, copies: Any) -> int:
+    """Room for one more token, where the last block has none or is not the sequence's own; how many copies that takes.
+
+    Mostly a new block, for which nothing has to be divided.
+    """
+    sequence, size = state.sequences[row], state.pool[0].block_size
+    if sequence.length == sequence.num_blocks * size:
+        block = add_block(state, row)
+    else:
+        num_copies = make_room(state, row, 1, copies)
+        if sequence.room > 0:
+            return num_copies
+        block = state.tables[row, sequence.length // size]  # one that was reserved
+    sequence.next_slot, sequence.room = block * size, size
+    return 0
 
 
 @compiled
