@@ -1,5 +1,5 @@
 # A fresh machine needs Python 3.11+, make and gcc; everything else is set up here.
-#   make run     judge one implementation, benchmark it, log it, write the report   (IMPL=triton TRACE=file.csv)
+#   make run     judge one implementation, benchmark it, log it, write the report   (IMPL=triton,cpu TRACE=file.csv)
 #   make test    lint, types and every test of the repository
 #   make kill-table  every wrong implementation under every law, written to SPEC-KILLS.md (OTHERS=3: sooner)
 #   make nightly     the searches that are too long for every day: the budget's fuzz at full length
@@ -7,10 +7,10 @@
 #   make gpu     laws and benchmark on a CUDA device                                (GPU_IMPLS="triton flashinfer")
 
 PYTHON ?= python3
-IMPL ?= triton
+IMPL ?= triton,cpu
 TRACE ?= $(wildcard ../shared/traces/AzureLLMInferenceTrace_conv.csv)
 GPU_IMPLS ?= triton flash-attn flashinfer
-LAW_IMPLS := reference,torch,triton,paged,paged-python,contiguous-max,textbook
+LAW_IMPLS := reference,torch,triton,cpu,paged,paged-python,contiguous-max,textbook
 
 BIN := .venv/bin
 INSTALLED := .venv/installed
