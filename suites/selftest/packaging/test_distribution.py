@@ -14,7 +14,19 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 SHELVES = ("reference", "kernels", "traces", "impls", "reports", "suites")
-EXTRAS = {"compiled", "triton", "mlflow", "report", "zstd", "flash-attn", "flashinfer", "vllm", "sglang", "transformers", "dev"}
+EXTRAS = {
+    "compiled",
+    "triton",
+    "mlflow",
+    "report",
+    "zstd",
+    "flash-attn",
+    "flashinfer",
+    "vllm",
+    "sglang",
+    "transformers",
+    "dev",
+}
 NOT_OURS = ("__pycache__", ".pyc")
 
 
