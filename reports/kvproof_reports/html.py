@@ -13,7 +13,7 @@ from kvproof_reports.figures import figure, percent, plural
 from kvproof_reports.plot import plotly_script, throughput_figure
 from kvproof_reports.records import Run
 from kvproof_reports.schema import OUTCOMES
-from kvproof_reports.verdict import Cell, Subject, matrix, not_verified, notes, subjects
+from kvproof_reports.verdict import Cell, Subject, judged, matrix, not_verified, notes, subjects
 from kvproof_reports.workload import shape_title
 
 TEMPLATES = Path(__file__).with_name("templates")
@@ -55,7 +55,7 @@ def _context(runs: Sequence[Run]) -> dict[str, Any]:
     figures = [(chart, throughput_figure(chart, labels)) for chart in charts(columns)]
     return {
         "runs": _sessions(columns),
-        "subjects": columns,
+        "subjects": judged(columns),
         "gaps": [(subject, gap) for subject in columns for gap in not_verified(subject)],
         "notes": notes(runs),
         "laws": matrix(columns),

@@ -11,7 +11,7 @@ from kvproof_reports.curves import charts, untimed
 from kvproof_reports.figures import figure, percent, plural
 from kvproof_reports.records import Run
 from kvproof_reports.schema import OUTCOMES
-from kvproof_reports.verdict import Subject, not_verified, notes, subjects
+from kvproof_reports.verdict import Subject, judged, not_verified, notes, subjects
 
 NUM_COUNTEREXAMPLES = 10
 """Told in full; a pull-request comment holds 65,536 characters."""
@@ -30,7 +30,7 @@ def render_markdown(runs: Sequence[Run]) -> str:
     columns = subjects(runs)
     parts = [
         "## kvproof",
-        _verdicts(columns),
+        _verdicts(judged(columns)),
         *_counterexamples(columns),
         *_gaps(columns, runs),
         *_throughput(columns),

@@ -105,6 +105,11 @@ def subjects(runs: Sequence[Run]) -> list[Subject]:
     ]
 
 
+def judged(columns: Sequence[Subject]) -> list[Subject]:
+    """Those that were to be judged or timed; an allocator that a trace was only replayed through has no verdict."""
+    return [subject for subject in columns if subject.name in _about(subject.run) or subject.laws or subject.benchmarks]
+
+
 def _run_labels(runs: Sequence[Run]) -> dict[str, Run]:
     labels: dict[str, Run] = {}
     for run in runs:

@@ -3,7 +3,7 @@
 import pytest
 
 from kvproof_reports.records import read_run
-from kvproof_reports.verdict import counts, matrix, not_verified, notes, subjects, verdict
+from kvproof_reports.verdict import counts, judged, matrix, not_verified, notes, subjects, verdict
 
 
 def laws(*outcomes):
@@ -36,6 +36,18 @@ def test_each_implementation_is_judged_by_its_own_laws(build):
     }
     assert found["torch"].counts["verified"] == 4
     assert found["triton"].broken_laws == ["G18"]
+
+
+def test_who_was_only_replayed_has_no_verdict(build):
+    run = build("a")
+    run.session()
+    run.replay("an allocator beside")
+
+    columns = subjects([read_run(run.writer.folder)])
+
+    assert "an allocator beside" in [subject.name for subject in columns]
+    assert "an allocator beside" not in [subject.name for subject in judged(columns)]
+    assert "contiguous" in [subject.name for subject in judged(columns)]  # was to be judged, and nothing came of it
 
 
 def test_a_test_run_again_in_the_same_run_is_judged_by_its_last_result(build):
