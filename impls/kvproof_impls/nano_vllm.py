@@ -18,6 +18,8 @@ from collections.abc import Hashable, Sequence
 from types import ModuleType
 from typing import Any
 
+from kvproof_impls.token_lists import int32_list
+
 Copies = Sequence[tuple[int, int]]
 
 PACKAGE = "nanovllm"
@@ -137,13 +139,4 @@ def engine_module(name: str) -> ModuleType:
 
 
 def plain(tokens: Any) -> list[int]:
-    """A list of ints, which is what it slices, compares and hashes.
-
-    Raises:
-        ValueError: a token past int32.
-    """
-    listed: list[int] = tokens if tokens.__class__ is list else getattr(tokens, "tolist", lambda: list(tokens))()
-    low, high = (listed[0], listed[0]) if len(listed) == 1 else (min(listed, default=0), max(listed, default=0))
-    if low < -(2**31) or high >= 2**31:
-        raise ValueError("token ids past int32 are no vocabulary indices")
-    return listed
+    return int32_list(tokens, why="token ids past int32 are no vocabulary indices")

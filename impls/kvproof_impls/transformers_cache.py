@@ -18,6 +18,8 @@ from collections.abc import Hashable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
+from kvproof_impls.token_lists import int32_list
+
 Copies = Sequence[tuple[int, int]]
 
 FULL = "full_attention"
@@ -171,13 +173,4 @@ def make_cache(num_blocks: int, block_size: int) -> Any:
 
 
 def plain(tokens: Any) -> list[int]:
-    """A list of ints, which is what the library slices and hashes.
-
-    Raises:
-        ValueError: a token past int32.
-    """
-    listed: list[int] = tokens if tokens.__class__ is list else getattr(tokens, "tolist", lambda: list(tokens))()
-    low, high = (listed[0], listed[0]) if len(listed) == 1 else (min(listed, default=0), max(listed, default=0))
-    if low < -(2**31) or high >= 2**31:
-        raise ValueError("transformers hashes token ids as int32")
-    return listed
+    return int32_list(tokens, why="transformers hashes token ids as int32")

@@ -14,7 +14,7 @@ from numba import extending, types
 from numba.extending import models, register_model
 
 WIDTH = 16
-FLOAT, INT32, INT64 = ir.FloatType(), ir.IntType(32), ir.IntType(64)
+FLOAT, INT32 = ir.FloatType(), ir.IntType(32)
 FLOATS, INTS = ir.VectorType(FLOAT, WIDTH), ir.VectorType(INT32, WIDTH)
 STORED = {types.float32: FLOAT, types.int16: ir.IntType(16), types.uint16: ir.IntType(16)}
 intrinsic: Any = extending.intrinsic

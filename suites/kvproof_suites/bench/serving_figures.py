@@ -15,6 +15,7 @@ from kvproof_suites.bench.serving_workload import (
     MOST_RUNNING,
     NUM_BLOCKS,
     NUM_REQUESTS,
+    SHARE_WITH_PREFIX,
     Workload,
     draw,
     draw_stable,
@@ -23,7 +24,7 @@ from kvproof_suites.outcome import LawBroken
 
 Figures = dict[str, Any]
 
-SHARES = (0.0, 0.3)
+SHARES = (0.0, SHARE_WITH_PREFIX)
 TIMES = (
     "ns_per_append",
     "ns_per_append_stable",

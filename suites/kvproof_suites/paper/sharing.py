@@ -15,7 +15,7 @@ ROOMY = Pool(num_slots=4_000_000, block_size=BLOCK_SIZE)
 """So large that nothing is preempted: the saving is of requests, not of a schedule."""
 PROMPT_SHARE = 12.0
 """Percent of the KV cache that is the prompt's in Alpaca with parallel samples, as section 3 states."""
-SECTION_3, SECTION_6 = "Kwon et al. 2023, section 3", "Kwon et al. 2023, section 6.3"
+SECTION_6 = "Kwon et al. 2023, section 6.3"
 FIGURE_A, FIGURE_B = "Kwon et al. 2023, figure 15a", "Kwon et al. 2023, figure 15b"
 ROUNDED = "a prompt of 19 tokens is one block or two: the distribution decides, and only its mean is published"
 CLOSED = "the share is published to whole percent"
