@@ -88,6 +88,9 @@ class BlockAllocator(Protocol):
         ...
 
 
+KV_SCALES = ("tensor", "head", "token")
+
+
 @dataclass(frozen=True)
 class AttentionSpec:
     """What a model fixes about attention; hashable, so that cases that need one compilation are grouped."""
@@ -114,7 +117,12 @@ class AttentionSpec:
     sinks: tuple[float, ...] | None = None
     """[num_q_heads]; one more logit without a value, counted in the LSE."""
     k_scale: float = 1.0
+    """What a stored key means: code × scale; a write stores value ÷ scale."""
     v_scale: float = 1.0
+    kv_scales: str = "tensor"
+    """What one scale serves: "tensor" (``k_scale`` and ``v_scale``), "head" or "token" (the scales of ``KVPools``)."""
+    mla: bool = False
+    """The values are the first ``value_dim`` dims of the keys, stored once (DeepSeek-V2, section 2.1.2)."""
     return_lse: bool = False
 
     def __post_init__(self) -> None:
@@ -128,6 +136,12 @@ class AttentionSpec:
             )
         if self.window is not None and (self.window < 1 or not self.causal):
             raise ValueError(f"AttentionSpec.window ({self.window}) must be at least 1 and needs causal=True")
+        if self.kv_scales not in KV_SCALES:
+            raise ValueError(f"AttentionSpec.kv_scales {self.kv_scales!r}: one of {', '.join(KV_SCALES)}")
+        if self.kv_scales != "tensor" and (self.k_scale, self.v_scale) != (1.0, 1.0):
+            raise ValueError(f"AttentionSpec.k_scale and v_scale must be 1 with kv_scales={self.kv_scales!r}")
+        if self.mla and self.value_dim_value > self.head_dim:
+            raise ValueError(f"AttentionSpec.value_dim ({self.value_dim}) exceeds head_dim ({self.head_dim}) with mla")
 
     @property
     def group_size(self) -> int:
@@ -188,8 +202,10 @@ class KVPools:
     key: Tensor
     """[num_blocks, block_size, num_kv_heads, head_dim]"""
     value: Tensor
-    """[num_blocks, block_size, num_kv_heads, value_dim]"""
+    """[num_blocks, block_size, num_kv_heads, value_dim]; with ``spec.mla`` the view ``key[..., :value_dim]``."""
     key_scale: Tensor | None = None
+    """float32, what a code of the key pool is multiplied by: [num_kv_heads] with ``spec.kv_scales`` "head",
+    [num_blocks, block_size, num_kv_heads] with "token"; None with "tensor"."""
     value_scale: Tensor | None = None
 
 
@@ -208,7 +224,9 @@ class PagedKernel(Protocol):
 
     Optional attributes: ``pool_order`` ("NHD", the default, or "HND"), ``max_context_len`` (longest context that is
     practical, None: any), ``arithmetic(spec)`` (see ``DEFAULT_ARITHMETIC``), ``write(spec, key, value, pools,
-    slot_mapping)``, ``copy_blocks(pools, copies)``. For benchmarks: ``dense(spec, query, key, value)``, the same
+    slot_mapping)`` (scales a head are given, scales a token are made: max |row| ÷ 127, and stored; with ``spec.mla``
+    ``key`` alone is written), ``copy_blocks(pools, copies)`` (scales a token go along). For benchmarks:
+    ``dense(spec, query, key, value)``, the same
     arithmetic without paging (query [num_seqs, num_q_heads, head_dim], K and V [num_seqs, context, num_kv_heads, dim]);
     ``interpreted``, true where a timing would mean nothing; ``resources(spec, targets)``, what the compiler used.
     """
