@@ -67,6 +67,8 @@ class TritonKernel:
             "ALiBi": spec.alibi_slopes is not None,
             "attention sinks": spec.sinks is not None,
             "k_scale and v_scale other than 1": (spec.k_scale, spec.v_scale) != (1.0, 1.0),
+            f"scales a {spec.kv_scales}": spec.kv_scales != "tensor",
+            "latent attention (mla)": spec.mla,
             f"block_size {spec.block_size}: at most {MAX_BLOCK_SIZE}": spec.block_size > MAX_BLOCK_SIZE,
         }
         for name, dim in (("head_dim", spec.head_dim), ("value_dim", spec.value_dim_value)):
