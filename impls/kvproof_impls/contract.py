@@ -140,6 +140,8 @@ class AttentionSpec:
             raise ValueError(f"AttentionSpec.kv_scales {self.kv_scales!r}: one of {', '.join(KV_SCALES)}")
         if self.kv_scales != "tensor" and (self.k_scale, self.v_scale) != (1.0, 1.0):
             raise ValueError(f"AttentionSpec.k_scale and v_scale must be 1 with kv_scales={self.kv_scales!r}")
+        if self.mla and self.k_scale != self.v_scale:
+            raise ValueError(f"AttentionSpec.k_scale ({self.k_scale}) and v_scale ({self.v_scale}) must agree with mla")
         if self.mla and self.value_dim_value > self.head_dim:
             raise ValueError(f"AttentionSpec.value_dim ({self.value_dim}) exceeds head_dim ({self.head_dim}) with mla")
 
@@ -246,6 +248,8 @@ class PagedKernel(Protocol):
 FEATURES: Mapping[str, str] = {
     "fp8": "K and V stored in 8-bit floating point",
     "int8": "K and V stored in 8-bit integers",
+    "head_scales": "a scale for each key head",
+    "token_scales": "a scale for each token and key head",
     "window": "sliding window",
     "softcap": "cap·tanh(s/cap) on the scores",
     "alibi": "linear position bias",
@@ -273,6 +277,7 @@ DEFAULT_ARITHMETIC: Mapping[str, Any] = {
     "tf32": False,
     "rounded_sum": False,  # the softmax denominator sums the weights after their rounding to "p"
     "prescaled_q": False,  # scale multiplied into q and rounded to its type
+    "weights_take_scale": False,  # a token's v_scale is multiplied into its weight before that is rounded to "p"
     "tile": 16,  # tokens accumulated at a time
 }
 """What is assumed of a kernel without ``arithmetic(spec)``, and the keys that such a method may return."""

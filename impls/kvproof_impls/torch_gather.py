@@ -16,9 +16,10 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from kvproof_impls.contract import AttentionSpec, Copies, KVPools, Launch, PagedBatch
+from kvproof_impls.torch_writes import copy_blocks, own_scales, write_cache
 
 DTYPES = ("float16", "bfloat16", "float32")
-KV_DTYPES = (*DTYPES, "float8_e4m3fn", "float8_e5m2")
+KV_DTYPES = (*DTYPES, "float8_e4m3fn", "float8_e5m2", "int8")
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,9 @@ class TorchKernel:
             "sinks",
             "mla",
             "fp8",
+            "int8",
+            "head_scales",
+            "token_scales",
             "out",
             "relabel_bitwise",
             "capacity_bitwise",
@@ -99,31 +103,17 @@ class TorchKernel:
         return out.reshape(len(query), spec.num_q_heads, -1)
 
     def write(self, spec: AttentionSpec, key: Tensor, value: Tensor, pools: KVPools, slot_mapping: Tensor) -> None:
-        """Store ``key`` and ``value`` [num_tokens, num_kv_heads, head_dim]; a slot of -1 is written nowhere."""
-        kept = slot_mapping >= 0
-        slots = slot_mapping[kept].long()
-        place = (slots // spec.block_size, slots % spec.block_size)
-        for pool, new, scale in ((pools.key, key, spec.k_scale), (pools.value, value, spec.v_scale)):
-            stored = new[kept] if scale == 1 else new[kept].float() / scale
-            pool[place] = saturate(stored, pool.dtype).to(pool.dtype)
+        """Store ``key`` and ``value`` [num_tokens, num_kv_heads, dim]; a slot of -1 is written nowhere."""
+        write_cache(spec, key, value, pools, slot_mapping)
 
     def copy_blocks(self, pools: KVPools, copies: Copies) -> None:
         """Copy whole blocks; all sources are read before the first destination is written."""
-        if not copies:
-            return
-        source, destination = torch.tensor(list(copies), device=pools.key.device).unbind(1)
-        for pool in (pools.key, pools.value):
-            pool[destination] = pool[source]
-
-
-def saturate(stored: Tensor, dtype: torch.dtype) -> Tensor:
-    """Into the range of an 8-bit ``dtype``: torch's own cast gives NaN or infinity beyond it. NaN stays NaN."""
-    return stored.clamp(-torch.finfo(dtype).max, torch.finfo(dtype).max) if dtype.itemsize == 1 else stored
+        copy_blocks(pools, copies)
 
 
 def needs_explicit_softmax(spec: AttentionSpec) -> bool:
     """SDPA returns no LSE on a CPU, knows neither caps nor sinks, and leaves its fast path for unequal head dims."""
-    scaled = spec.k_scale != 1 or spec.v_scale != 1
+    scaled = spec.k_scale != 1 or spec.v_scale != 1 or spec.kv_scales != "tensor"
     mixed = spec.kv_dtype not in (None, spec.dtype) or spec.value_dim_value != spec.head_dim
     options = (spec.softcap, spec.alibi_slopes, spec.sinks)
     return spec.return_lse or scaled or mixed or any(option is not None for option in options)
@@ -174,9 +164,13 @@ def run_bucket(
         return
     heads = (num_seqs, query_len, spec.num_kv_heads, spec.group_size)
     grouped = query[bucket.rows].view(*heads, spec.head_dim).permute(0, 2, 3, 1, 4)
-    key = gather(pools.key, bucket.slots, bucket.buffers, "key").transpose(1, 2)
-    value = gather(pools.value, bucket.slots, bucket.buffers, "value").transpose(1, 2)
-    result, result_lse = attend(spec, bucket, grouped, key, value)
+    key = gather(pools.key, bucket.slots, bucket.buffers, "key")
+    value = key[..., : spec.value_dim_value] if spec.mla else gather(pools.value, bucket.slots, bucket.buffers, "value")
+    if spec.kv_scales != "tensor":
+        place = (bucket.slots // spec.block_size, bucket.slots % spec.block_size)
+        key = key.float() * own_scales(pools.key_scale, place)
+        value = value.float() * own_scales(pools.key_scale if spec.mla else pools.value_scale, place)
+    result, result_lse = attend(spec, bucket, grouped, key.transpose(1, 2), value.transpose(1, 2))
     result = result.permute(0, 3, 1, 2, 4).reshape(num_seqs, query_len, spec.num_q_heads, -1)
     if bucket.empty is not None:
         result = result.masked_fill(bucket.empty[..., None, None], 0)

@@ -28,6 +28,20 @@ def test_a_window_needs_a_key_and_a_causal_mask(options):
         AttentionSpec(**SHAPE, **options)
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"kv_scales": "block"}, "one of tensor, head, token"),
+        ({"kv_scales": "head", "k_scale": 0.5}, r"k_scale and v_scale must be 1 with kv_scales='head'"),
+        ({"mla": True, "value_dim": 80}, r"value_dim \(80\) exceeds head_dim \(64\) with mla"),
+        ({"mla": True, "k_scale": 0.5}, r"k_scale \(0.5\) and v_scale \(1.0\) must agree with mla"),
+    ],
+)
+def test_scales_and_value_dims_that_contradict_one_another_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        AttentionSpec(**SHAPE, **options)
+
+
 def test_what_a_spec_leaves_open_has_the_usual_value():
     spec = AttentionSpec(**SHAPE)
     assert spec.group_size == 4

@@ -32,6 +32,8 @@ class Arithmetic:
     """The scale is multiplied into q, which is rounded to its format again."""
     rounded_sum: bool = False
     """The softmax denominator sums the weights after their rounding to ``p``, as FlashInfer's prefill does."""
+    weights_take_scale: bool = False
+    """Where every token has a v_scale of its own: a weight is multiplied by it before it is rounded to ``p``."""
     tile: int = 16
     """Tokens accumulated at a time."""
 
@@ -40,6 +42,8 @@ class Arithmetic:
             number_format(getattr(self, name))
         if self.output_rounding not in ROUNDINGS:
             raise ValueError(f"output_rounding {self.output_rounding!r} is none of {', '.join(ROUNDINGS)}")
+        if self.weights_take_scale and self.rounded_sum:
+            raise ValueError("weights_take_scale and rounded_sum: weights times scales sum to no denominator")
         if self.tile < 1:
             raise ValueError(f"tile must be at least 1, got {self.tile}")
 

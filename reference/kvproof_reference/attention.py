@@ -29,12 +29,16 @@ def attention_rows(
     sinks: Vector | None = None,
     k_scale: float = 1.0,
     v_scale: float = 1.0,
+    k_scales: Heads | None = None,
+    v_scales: Heads | None = None,
     value_dim: int | None = None,
 ) -> Iterator[tuple[int, int, Row]]:
     """(query row, query head, Row) of every output row of ``attend``, which see."""
     _check_numbers(causal, window, softcap)
     num_kv_heads, num_channels = _check_shapes(query, keys, values, value_dim)
     _check_heads(query, num_kv_heads, alibi_slopes=alibi_slopes, sinks=sinks)
+    _check_scales(len(keys), num_kv_heads, k_scales=k_scales, v_scales=v_scales)
+    keys, values = _scaled(keys, 1.0, k_scales), _scaled(values, v_scale, v_scales)
     for row, heads in enumerate(query):
         position = len(keys) - len(query) + row
         visible = visible_positions(position, len(keys), causal=causal, window=window)
@@ -47,12 +51,13 @@ def attention_rows(
                 score_row(
                     vector,
                     [keys[t][kv_head] for t in visible],
-                    [[v_scale * v for v in values[t][kv_head]] for t in visible],
+                    [values[t][kv_head] for t in visible],
                     value_dim=num_channels,
                     scale=scale * k_scale,
                     softcap=softcap,
                     biases=None if slope is None else [slope * (t - position) for t in visible],
                     sink=None if sinks is None else sinks[head],
+                    value_scales=None if v_scales is None else [v_scales[t][kv_head] for t in visible],
                 ),
             )
 
@@ -70,6 +75,8 @@ def attend(
     sinks: Vector | None = None,
     k_scale: float = 1.0,
     v_scale: float = 1.0,
+    k_scales: Heads | None = None,
+    v_scales: Heads | None = None,
     value_dim: int | None = None,
 ) -> tuple[list[list[list[float]]], list[list[float]]]:
     """Attention of the last positions of one sequence over its whole context.
@@ -85,6 +92,7 @@ def attend(
         alibi_slopes: [num_q_heads]; adds slope·(key position - query position) after the soft cap.
         sinks: [num_q_heads]; one more logit without a value, counted in the LSE.
         k_scale, v_scale: multiply the stored keys and values.
+        k_scales, v_scales: [context_len, num_kv_heads]; multiply those of one token and head, as well.
         value_dim: needed for an empty context only, where ``values`` can't tell; the default there is head_dim.
 
     Returns:
@@ -108,11 +116,25 @@ def attend(
         sinks=sinks,
         k_scale=k_scale,
         v_scale=v_scale,
+        k_scales=k_scales,
+        v_scales=v_scales,
         value_dim=value_dim,
     ):
         out[row].append(piece.output)
         lse[row].append(piece.lse)
     return out, lse
+
+
+def _scaled(stored: Positions, scale: float, scales: Heads | None) -> Positions:
+    """What codes mean; the same positions where nothing is to be multiplied."""
+    if scales is None and scale == 1:
+        return stored
+    return [
+        [[number * scale * own for number in vector] for vector, own in zip(heads, owns, strict=True)]
+        for heads, owns in zip(
+            stored, [[1.0] * len(heads) for heads in stored] if scales is None else scales, strict=True
+        )
+    ]
 
 
 def _check_numbers(causal: bool, window: int | None, softcap: float | None) -> None:
@@ -147,6 +169,12 @@ def _check_heads(query: Positions, num_kv_heads: int, **per_head: Vector | None)
     for name, numbers in per_head.items():
         if query and numbers is not None and len(numbers) != num_q_heads:
             raise ValueError(f"{name} has {len(numbers)} entries, the query has {num_q_heads} heads")
+
+
+def _check_scales(context_len: int, num_kv_heads: int, **scales: Heads | None) -> None:
+    for name, owns in scales.items():
+        if owns is not None and [len(heads) for heads in owns] != [num_kv_heads] * context_len:
+            raise ValueError(f"{name} must be [{context_len}, {num_kv_heads}], one for each position and key head")
 
 
 def _heads_and_dim(name: str, positions: Positions, without: tuple[int, int]) -> tuple[int, int]:

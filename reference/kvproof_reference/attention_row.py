@@ -25,7 +25,7 @@ class Row:
     query: Vector
     """[head_dim]"""
     keys: Sequence[Vector]
-    """[num_visible, head_dim], as stored: ``scale`` holds k_scale."""
+    """[num_visible, head_dim], a token's own scale applied; ``scale`` holds k_scale."""
     values: Sequence[Vector]
     """[num_visible, value_dim], v_scale applied."""
     value_dim: int
@@ -33,6 +33,8 @@ class Row:
     scores: Sequence[float]
     magnitudes: Sequence[float]
     sink: float | None = None
+    value_scales: Sequence[float] | None = None
+    """[num_visible]: what of ``values`` is each token's own scale, where they have one."""
 
     @cached_property
     def peak(self) -> float:
@@ -90,6 +92,7 @@ def score_row(
     softcap: float | None = None,
     biases: Sequence[float] | None = None,
     sink: float | None = None,
+    value_scales: Sequence[float] | None = None,
 ) -> Row:
     """Scores of one query [head_dim] against its visible keys [num_visible, head_dim]: capped, then biased."""
     scores = [scale * math.fsum(q * k for q, k in zip(query, key, strict=True)) for key in keys]
@@ -99,4 +102,4 @@ def score_row(
     if biases is not None:
         magnitudes = [magnitude + abs(bias) for magnitude, bias in zip(magnitudes, biases, strict=True)]
         scores = [score + bias for score, bias in zip(scores, biases, strict=True)]
-    return Row(query, keys, values, value_dim, scale, scores, magnitudes, sink)
+    return Row(query, keys, values, value_dim, scale, scores, magnitudes, sink, value_scales)

@@ -20,6 +20,10 @@ The bound of an output element is the sum of
                   below the normal range it is absolute, η_P/2. Different weights round independently; equal scores
                   alike, so their e_t add up before they are squared. (Their absolute values: a tile with another
                   running maximum rounds the same score otherwise, so that opposite values need not cancel.)
+                  Where a token has a v_scale σ_t of its own, v_t = σ_t c_t, and weights take it before they are
+                  rounded, w_t = p̃_t σ_t moves by max(u_P·p̃_t σ_t, η_P/2), and Σ w_t c_t / l by that times |c_t|/l:
+                  e_t = max(u_P·p̃_t·max(|v_t|, |v_t - o|), η_P/2·|c_t|)/l. What is relative stays, since σ_t |c_t| is
+                  |v_t|; what is absolute counts the code. l sums weights without scales.
     scores        u·Σ p_t a_t |v_t - o|. Softmax to first order: do = Σ p_t (v_t - o) ds_t, |ds_t| <= u·a_t. The D
                   roundings of a dot product walk at the size of its partial sums, S_t and s_t. A soft cap damps them
                   by a slope of at most 1, under which |x| stays below |capped x|. Cap, bias, conversion to base 2,
@@ -65,7 +69,7 @@ def output_bounds(row: Row, arithmetic: Arithmetic) -> list[float]:
             math.fsum(
                 [
                     _output_rounding(output, arithmetic),
-                    _weight_rounding(row, [max(abs(v), d) for v, d in zip(values, spread, strict=True)], arithmetic),
+                    _values_times_weight_rounding(row, values, spread, arithmetic),
                     math.fsum(error * distance for error, distance in zip(score_errors, spread, strict=True)),
                     _sink_error(row, arithmetic) * abs(output),
                     _roundoff(arithmetic) * _accumulation(row, arithmetic) * mass,
@@ -82,7 +86,8 @@ def lse_bound(row: Row, arithmetic: Arithmetic) -> float:
     """How far a right kernel's LSE is at most from ``row.lse``; 0 where that is -inf."""
     if row.lse == -math.inf:
         return 0.0
-    rounded = _weight_rounding(row, [1.0] * len(row.scores), arithmetic) if arithmetic.rounded_sum else 0.0
+    ones = [1.0] * len(row.scores)
+    rounded = _weight_rounding(row, ones, ones, arithmetic) if arithmetic.rounded_sum else 0.0
     accumulated = _roundoff(arithmetic) * (2 * abs(row.lse) + _accumulation(row, arithmetic))
     return math.fsum([*_score_errors(row, arithmetic), _sink_error(row, arithmetic), accumulated, rounded])
 
@@ -101,13 +106,23 @@ def _output_rounding(output: float, arithmetic: Arithmetic) -> float:
     return times * (fmt.unit_roundoff * abs(output) + fmt.smallest_subnormal / 2)
 
 
-def _weight_rounding(row: Row, reach: Vector, arithmetic: Arithmetic) -> float:
-    """``reach`` [num_visible]: what an error of 1 in a token's weight does to the result."""
+def _values_times_weight_rounding(row: Row, values: Vector, spread: Vector, arithmetic: Arithmetic) -> float:
+    """Of one channel, ``values`` and their distances from the output, [num_visible] each."""
+    reach = [max(abs(value), distance) for value, distance in zip(values, spread, strict=True)]
+    if not arithmetic.weights_take_scale or row.value_scales is None:
+        return _weight_rounding(row, reach, reach, arithmetic)
+    codes = [abs(value / own) if own else 0.0 for value, own in zip(values, row.value_scales, strict=True)]
+    return _weight_rounding(row, reach, codes, arithmetic)
+
+
+def _weight_rounding(row: Row, reach: Vector, absolute_reach: Vector, arithmetic: Arithmetic) -> float:
+    """What an error of 1 in a token's weight does to the result, [num_visible]: one in proportion to the weight, and
+    one of a weight below the normal range."""
     fmt = _weight_format(arithmetic)
     ties: defaultdict[float, list[float]] = defaultdict(list)
-    for score, exponential, distance in zip(row.scores, row.exponentials, reach, strict=True):
-        rounding = max(fmt.unit_roundoff * exponential, fmt.smallest_subnormal / 2) / row.denominator
-        ties[score].append(rounding * distance)
+    for score, exponential, relative, absolute in zip(row.scores, row.exponentials, reach, absolute_reach, strict=True):
+        rounding = max(fmt.unit_roundoff * exponential * relative, fmt.smallest_subnormal / 2 * absolute)
+        ties[score].append(rounding / row.denominator)
     return _independent(math.fsum(tied) for tied in ties.values())
 
 

@@ -38,7 +38,11 @@ ARITHMETICS = [
     Arithmetic(query="float32", p="float32", output="float32", tf32=True),
     Arithmetic(query="bfloat16", p="bfloat16", output="bfloat16", output_rounding="toward_zero", partials="bfloat16"),
     Arithmetic(prescaled_q=True, rounded_sum=True, tile=64),
+    Arithmetic(p="bfloat16", weights_take_scale=True),
+    Arithmetic(p="float8_e4m3fn", weights_take_scale=True),
 ]
+
+NAMES = ["fp16", "tf32", "bf16 truncating", "prescaled", "weights take bf16 scales", "weights below the normal range"]
 
 Drawn = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
@@ -73,7 +77,27 @@ def test_outputs_and_lse_are_equal(query_len: int, context_len: int, option: str
     require_close(got.lse.exp(), [[math.exp(x) for x in row] for row in lse], "exp(LSE)")
 
 
-@pytest.mark.parametrize("arithmetic", ARITHMETICS, ids=["fp16", "tf32", "bf16 truncating", "prescaled"])
+def scales(context_len: int) -> dict[str, torch.Tensor]:
+    """key_scales and value_scales [context_len, num_kv_heads]; a token of which nothing is left is among them."""
+    drawn = torch.rand(2, context_len, SPEC.num_kv_heads, generator=torch.Generator().manual_seed(context_len)) * 4
+    drawn[1, ::5] = 0
+    return dict(zip(("key_scales", "value_scales"), drawn, strict=True))
+
+
+@pytest.mark.parametrize("arithmetic", ARITHMETICS, ids=NAMES)
+@pytest.mark.parametrize(("query_len", "context_len"), SHAPES)
+def test_scales_a_token_are_read_alike(query_len: int, context_len: int, arithmetic: Arithmetic) -> None:
+    drawn, own = draw(query_len, context_len), scales(context_len)
+    query, keys, values = (part.double().tolist() for part in drawn)
+    owned = {f"{name[0]}_scales": part.double().tolist() for name, part in own.items()}
+    rows = [row for _, _, row in attention_rows(query, keys, values, **options_of(SPEC), **owned)]
+    got = attend_dense(*drawn, SPEC, arithmetic, **own)
+    require_close(got.out, [row.output for row in rows], "output")
+    require_close(got.out_bound, [output_bounds(row, arithmetic) for row in rows], "output bound")
+    require_close(got.lse_bound, [lse_bound(row, arithmetic) for row in rows], "LSE bound")
+
+
+@pytest.mark.parametrize("arithmetic", ARITHMETICS, ids=NAMES)
 @pytest.mark.parametrize("option", ["plain", "ties", "all at once", "sinks"])
 @pytest.mark.parametrize(("query_len", "context_len"), SHAPES)
 def test_bounds_are_equal(query_len: int, context_len: int, option: str, arithmetic: Arithmetic) -> None:

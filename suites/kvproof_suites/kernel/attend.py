@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
 from kvproof_impls.contract import DEFAULT_ARITHMETIC, AttentionSpec, KVPools, PagedBatch
 from kvproof_reference.arithmetic import Arithmetic
 from kvproof_suites.kernel.cases import Case
 from kvproof_suites.kernel.pages import Pages, empty_pools, fill_pool, step_tensors
+from kvproof_suites.kernel.scales import Scales, scale_pools
 from kvproof_suites.outcome import LawBroken, refuse
 from kvproof_suites.under_test import KernelUnderTest
 
@@ -30,13 +33,21 @@ def require(under_test: KernelUnderTest, case: Case, *features: str) -> None:
 
 
 def place(
-    under_test: KernelUnderTest, spec: AttentionSpec, pages: Pages, keys: torch.Tensor, values: torch.Tensor
+    under_test: KernelUnderTest,
+    spec: AttentionSpec,
+    pages: Pages,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    scales: Scales | None = None,
 ) -> KVPools:
-    """Pools in the kernel's own storage that hold ``keys`` and ``values`` [num_slots, num_kv_heads, dim]."""
+    """Pools in the kernel's own storage that hold ``keys`` and ``values`` [num_slots, num_kv_heads, dim], as stored;
+    of latent attention the keys alone, which hold the values."""
     pools = empty_pools(pages, spec, under_test.kernel, under_test.device)
     fill_pool(pools.key, keys)
-    fill_pool(pools.value, values)
-    return pools
+    if not spec.mla:
+        fill_pool(pools.value, values)
+    key_scale, value_scale = scale_pools(scales, spec, pages, under_test.device)
+    return replace(pools, key_scale=key_scale, value_scale=value_scale)
 
 
 def attend(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import pytest
 from _pytest.mark import ParameterSet
@@ -29,6 +30,8 @@ class Case:
     kv_dtype: str | None = None
     k_scale: float = 1.0
     v_scale: float = 1.0
+    kv_scales: str = "tensor"
+    """What one scale serves: "tensor", "head" or "token"; those of the latter two are drawn."""
     layout: str = "shuffled"
     return_lse: bool = False
     value_dim: int | None = None
@@ -37,12 +40,15 @@ class Case:
     softcap: float | None = None
     alibi: bool = False
     sinks: bool = False
+    mla: bool = False
+    """One pool: the values are the first ``value_dim`` dims of the keys."""
 
     @property
     def features(self) -> tuple[str, ...]:
         """What a kernel must declare for this case."""
         asked = {"lse": self.return_lse, "window": self.window, "softcap": self.softcap, "alibi": self.alibi}
-        asked |= {"sinks": self.sinks, "fp8": (self.kv_dtype or "").startswith("float8")}
+        asked |= {"sinks": self.sinks, "fp8": (self.kv_dtype or "").startswith("float8"), "mla": self.mla}
+        asked |= {"int8": self.kv_dtype == "int8", f"{self.kv_scales}_scales": self.kv_scales != "tensor"}
         return tuple(name for name, on in asked.items() if on)
 
     @property
@@ -57,6 +63,8 @@ class Case:
             kv_dtype=self.kv_dtype,
             k_scale=self.k_scale,
             v_scale=self.v_scale,
+            kv_scales=self.kv_scales,
+            mla=self.mla,
             value_dim=self.value_dim,
             scale=self.scale,
             window=self.window,
@@ -78,7 +86,8 @@ class Case:
         options = {"dv": self.value_dim, "scale": self.scale, "window": self.window, "softcap": self.softcap}
         told = [f"{name}{value:g}" for name, value in options.items() if value is not None]
         told += [name for name, on in (("alibi", self.alibi), ("sinks", self.sinks), ("lse", self.return_lse)) if on]
-        told += [self.kv_dtype] if self.kv_dtype else []
+        told += [name for name, on in (("mla", self.mla), (self.kv_dtype, self.kv_dtype)) if on and name]
+        told += [f"scales a {self.kv_scales}"] if self.kv_scales != "tensor" else []
         base = f"{seqs}{more}-b{self.block_size}-{heads}-d{self.head_dim}-{self.dtype}-{self.layout}"
         return "-".join([base, *told])
 
@@ -118,6 +127,17 @@ SMOKE = (
     *(Case(MIXED, dtype=dtype) for dtype in ("bfloat16", "float32")),
 )
 
+MLA: dict[str, Any] = {"mla": True, "head_dim": 80, "value_dim": 64, "group_size": 4}
+DEEPSEEK: dict[str, Any] = {"mla": True, "head_dim": 576, "value_dim": 512, "group_size": 16}
+"""The latent attention of DeepSeek-V2 and its successors, with as many heads as a rank of 8 has."""
+
+LATENT = (Case(MIXED, **MLA), Case(decode(17, 33), block_size=3, **MLA))
+LATENT_FULL = (
+    *(Case(((40, 1), (33, 5)), dtype=dtype, **DEEPSEEK) for dtype in ("float16", "bfloat16", "float32")),
+    Case(decode(129, 64), block_size=64, **DEEPSEEK),
+    Case(((33, 7), (40, 16)), window=16, **MLA),
+)
+
 OPTIONS = (
     *(Case(MIXED, window=window) for window in (1, 5, 16, 20)),
     Case(((56, 8),), window=16),
@@ -129,6 +149,7 @@ OPTIONS = (
     Case(decode(17, 33), value_dim=32),
     Case(decode(17), value_dim=128),
     Case(decode(129), window=32),
+    *LATENT,
 )
 
 GEOMETRY = (
@@ -162,6 +183,7 @@ OPTIONS_FULL = (
     Case(MIXED, group_size=4, num_kv_heads=2, sinks=True, softcap=40.0),
     Case(MIXED, head_dim=128, value_dim=64),
     Case(CHUNKED, scale=1.0, dtype="float32"),
+    *LATENT_FULL,
 )
 
 

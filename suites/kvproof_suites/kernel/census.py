@@ -15,6 +15,7 @@ import torch
 
 from kvproof_impls.contract import AttentionSpec
 from kvproof_suites.kernel.pages import Pages, locate
+from kvproof_suites.kernel.scales import Scales, powers_of_two
 from kvproof_suites.outcome import Element, LawBroken, refuse
 from kvproof_suites.repro.evidence import worst
 
@@ -25,8 +26,11 @@ LARGEST_COUNT = {"float32": 1000, "float16": 100, "bfloat16": 50}
 @dataclass(frozen=True)
 class Census:
     pages: Pages
+    keys: torch.Tensor
+    """[num_slots, num_kv_heads, head_dim], as stored: anything; under latent attention they begin with the values"""
     values: torch.Tensor
-    """[num_slots, num_kv_heads, value_dim], one-hot by owner, then one-hot by class of the position"""
+    """[num_slots, num_kv_heads, value_dim], as stored: one-hot by owner, then one-hot by class of the position"""
+    scales: Scales
     num_owners: int
     """Owner channels; the last is for whoever owns nothing."""
     counts: torch.Tensor
@@ -57,7 +61,12 @@ def take(pages: Pages, spec: AttentionSpec, generator: torch.Generator) -> Censu
         hidden = (last - spec.window).clamp(min=-1)
         counts = counts - torch.where((hidden < 0)[:, None], 0, cumulative[:, hidden])
         visible = last - hidden
-    return Census(pages, values, num_owners, counts.transpose(0, 1), visible)
+    keys = torch.randn(pages.num_slots, spec.num_kv_heads, spec.head_dim, generator=generator)
+    if spec.mla:
+        keys[..., : spec.value_dim_value] = values
+    scales = powers_of_two(pages, spec, generator)
+    stored = (keys / scales.key[..., None], values / scales.value[..., None])
+    return Census(pages, *stored, scales, num_owners, counts.transpose(0, 1), visible)
 
 
 def deal(num_positions: int, num_classes: int, generator: torch.Generator) -> torch.Tensor:

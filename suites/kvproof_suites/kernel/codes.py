@@ -19,12 +19,14 @@ LOUDEST = 2**15
 
 
 def draw_codes(num_positions: int, spec: AttentionSpec, generator: torch.Generator, twins: int) -> torch.Tensor:
-    """[num_kv_heads, num_positions, L] of ±1, L the largest power of two that fits the head.
+    """[num_kv_heads, num_positions, L] of ±1, L the largest power of two that fits the head; under latent attention
+    twice the dims that are no value, so that one half of a code is one.
 
     ``twins`` = d > 0: positions p and p + d have the same code for p // d even. A soft cap squeezes the loudest scores
     together, so that there the crowd has to be silent: rows of a Hadamard matrix, whose dot products are exactly 0.
     """
-    length = 1 << (spec.head_dim.bit_length() - 1)
+    room = 2 * (spec.head_dim - spec.value_dim_value) if spec.mla else spec.head_dim
+    length = 1 << (room.bit_length() - 1)
     if spec.softcap is None:
         drawn = torch.randint(0, 2, (spec.num_kv_heads, num_positions, length), generator=generator).float() * 2 - 1
     elif num_positions > length:

@@ -13,14 +13,14 @@ import torch
 from kvproof_suites.kernel.attend import arithmetic
 from kvproof_suites.kernel.cases import Case
 from kvproof_suites.kernel.drawn import Drawn, answers, draw, error_to_bound
-from kvproof_suites.kernel.oracle import attend_dense
+from kvproof_suites.kernel.oracle import attend_dense, scaled
 from kvproof_suites.outcome import SuiteDefect
 from kvproof_suites.under_test import KernelUnderTest
 
 NUM_TRIES = 8
 
 Sequence = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
-"""query [num_queries, num_q_heads, head_dim], keys and values [context, num_kv_heads, dim]"""
+"""query [num_queries, num_q_heads, head_dim], keys and values [context, num_kv_heads, dim], what they mean"""
 
 
 def shifted_by_one_slot(query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> Sequence:
@@ -91,9 +91,10 @@ def mistaken(
     """What each row would give with ``mistake``."""
     found, start, rounding = [], 0, arithmetic(under_test, drawn.spec)
     for row, query_len in enumerate(drawn.pages.query_lens):
-        slots = drawn.pages.slots(row)
         query = drawn.query[start : start + query_len]
-        wrong = mistake(query, drawn.keys[slots], drawn.values[slots])
-        found.append(attend_dense(*wrong, drawn.spec, rounding).out)
+        keys, values, *scales = drawn.history(row)
+        if scales:
+            keys, values = (scaled(*pair) for pair in zip((keys, values), scales, strict=True))
+        found.append(attend_dense(*mistake(query, keys, values), drawn.spec, rounding).out)
         start += query_len
     return found

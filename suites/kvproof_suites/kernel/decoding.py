@@ -16,9 +16,9 @@ from kvproof_suites.repro.evidence import worst
 
 def judge(needle: Needle, spec: AttentionSpec, out: torch.Tensor) -> None:
     """Raise LawBroken unless every judged output decodes to its target's digits."""
-    out = out.double().cpu() / spec.v_scale
+    out = out.double().cpu()
     of_key_head = torch.arange(spec.num_q_heads) // spec.group_size
-    expected = needle.values[needle.targets.clamp(min=0), of_key_head].double()
+    expected = needle.digits[needle.targets.clamp(min=0), of_key_head].double()
     wrong = ~((out - expected).abs() < 0.25)  # NaN is wrong
     wrong &= (needle.targets >= 0).unsqueeze(2)
     if not wrong.any():
@@ -27,7 +27,7 @@ def judge(needle: Needle, spec: AttentionSpec, out: torch.Tensor) -> None:
     told = explain(needle, spec, out, expected, token, head, int(wrong.any(2).sum()))
     where = clusters(needle.pages, wrong.any(2), needle.targets)
     judged = torch.where((needle.targets >= 0).unsqueeze(2), expected, out)
-    elements = worst("out", out * spec.v_scale, judged * spec.v_scale, torch.tensor(spec.v_scale / 4))
+    elements = worst("out", out, judged, torch.tensor(0.25))
     raise LawBroken(f"{told}\n{where}", elements)
 
 
@@ -37,7 +37,7 @@ def explain(
     row, index = locate(needle.pages, token)
     position = needle.pages.query_positions(row)[index]
     key_head = head // spec.group_size
-    read = what_was_read(out[token, head], expected[token, head], needle.values[:, key_head].double())
+    read = what_was_read(out[token, head], expected[token, head], needle.digits[:, key_head].double())
     story = f"it {read[0]} {needle.pages.describe(read[1])}" if read else "the output is no token's value"
     worst = int((out[token, head] - expected[token, head]).abs().nan_to_num(math.inf).argmax())
     return (
@@ -49,10 +49,10 @@ def explain(
     )
 
 
-def what_was_read(got: torch.Tensor, want: torch.Tensor, values: torch.Tensor) -> tuple[str, int] | None:
+def what_was_read(got: torch.Tensor, want: torch.Tensor, digits: torch.Tensor) -> tuple[str, int] | None:
     """The slot whose digits explain ``got``: read instead of the target, or as well as it."""
     for how, candidate in (("read, in its place,", got), ("also read", 2 * got - want)):
-        distance = (values - candidate).abs().amax(1)
+        distance = (digits - candidate).abs().amax(1)
         slot = int(distance.nan_to_num(math.inf).argmin())
         if distance[slot] < 0.25:
             return how, slot

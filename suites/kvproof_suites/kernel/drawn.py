@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
-from kvproof_impls.contract import AttentionSpec
-from kvproof_suites.kernel.attend import Output, arithmetic
+from kvproof_impls.contract import AttentionSpec, KVPools
+from kvproof_suites.kernel.attend import Output, arithmetic, place
 from kvproof_suites.kernel.cases import Case
 from kvproof_suites.kernel.clusters import clusters
 from kvproof_suites.kernel.oracle import Attended, attend_dense
 from kvproof_suites.kernel.pages import Pages, lay_out, locate
+from kvproof_suites.kernel.scales import Scales, codes, draw_scales
 from kvproof_suites.outcome import LawBroken, SuiteDefect
 from kvproof_suites.repro.evidence import worst
 from kvproof_suites.under_test import KernelUnderTest
@@ -28,33 +29,53 @@ class Drawn:
     query: torch.Tensor
     """[num_tokens, num_q_heads, head_dim]"""
     keys: torch.Tensor
-    """[num_slots, num_kv_heads, head_dim]; what no sequence owns is 0"""
+    """[num_slots, num_kv_heads, head_dim], as stored; what no sequence owns is 0"""
     values: torch.Tensor
+    """The same; of latent attention a view of the keys."""
+    scales: Scales | None = None
+    """None: the spec's ``k_scale`` and ``v_scale``."""
+
+    def history(self, row: int) -> tuple[torch.Tensor, ...]:
+        """Keys, values and their scales, if any, of sequence ``row`` in order of position."""
+        slots = torch.tensor(self.pages.slots(row), dtype=torch.long)
+        own = self.scales and self.scales.at(slots)
+        return (self.keys[slots], self.values[slots], *((own.key, own.value) if own else ()))
+
+    def moved(self, pages: Pages, source: torch.Tensor) -> Drawn:
+        """On ``pages``, every slot of which holds what ``source`` [num_slots] of these held."""
+        own = self.scales and self.scales.at(source)
+        return replace(self, pages=pages, keys=self.keys[source], values=self.values[source], scales=own)
 
 
 def draw(case: Case, generator: torch.Generator, kind: str = "normal") -> Drawn:
     """Normal data rounded to the case's format, so that every computation starts from the same numbers."""
     pages, spec = lay_out(case, generator), case.spec
-    dtype, kv_dtype = getattr(torch, spec.dtype), getattr(torch, spec.kv_dtype or spec.dtype)
+    dtype = getattr(torch, spec.dtype)
 
     def normal(*shape: int) -> torch.Tensor:
         return torch.randn(*shape, generator=generator)
 
     query = (KINDS[kind] * normal(pages.num_query_tokens, spec.num_q_heads, spec.head_dim)).to(dtype)
-    keys = normal(pages.num_slots, spec.num_kv_heads, spec.head_dim).to(kv_dtype).to(dtype)
-    values = normal(pages.num_slots, spec.num_kv_heads, spec.value_dim_value).to(kv_dtype).to(dtype)
+    keys = codes(normal(pages.num_slots, spec.num_kv_heads, spec.head_dim), spec)
+    values = codes(normal(pages.num_slots, spec.num_kv_heads, spec.value_dim_value), spec)
+    values = keys[..., : spec.value_dim_value] if spec.mla else values
     unowned = pages.unowned_slots()
     keys[unowned], values[unowned] = 0, 0
-    return Drawn(pages, spec, query, keys, values)
+    return Drawn(pages, spec, query, keys, values, draw_scales(pages, spec, generator))
+
+
+def place_drawn(under_test: KernelUnderTest, drawn: Drawn) -> KVPools:
+    """Pools in the kernel's own storage that hold what was drawn."""
+    return place(under_test, drawn.spec, drawn.pages, drawn.keys, drawn.values, drawn.scales)
 
 
 def answers(drawn: Drawn, under_test: KernelUnderTest) -> list[Attended]:
     """What each row must give, from its own history in order of position, and the budget of the declared arithmetic."""
     rounding, found, start = arithmetic(under_test, drawn.spec), [], 0
     for row, query_len in enumerate(drawn.pages.query_lens):
-        slots = drawn.pages.slots(row)
         query = drawn.query[start : start + query_len]
-        found.append(attend_dense(query, drawn.keys[slots], drawn.values[slots], drawn.spec, rounding))
+        keys, values, *scales = drawn.history(row)
+        found.append(attend_dense(query, keys, values, drawn.spec, rounding, *scales))
         start += query_len
     return found
 

@@ -1,7 +1,10 @@
 """Needle: one key outweighs all others, so that the output is the value of exactly one token.
 
 Keys are random ±1 codes of length L, the largest power of two that fits the head, one code a position and key head;
-values are digits 1 to 8, one pattern a slot. A query is c times the code of its target, with c the smallest power of
+values are digits 1 to 8, one pattern a slot. Pools of 8 bits store them divided by their scales, powers of two. Under
+latent attention a key is digits, on which the query is 0, and a code at its end, which reaches into the values.
+
+A query is c times the code of its target, with c the smallest power of
 two for which every other score is at least 20.8 + ln n below the target's on the data drawn. Then every other weight
 together is below 2^-30, the target's weight is exactly 1 in every format, and the output rounds to the target's digits
 (SPEC.md has the proof). Judged by decoding: the nearest integer, at a distance below 1/4.
@@ -13,13 +16,14 @@ which tells which slot was read.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 from kvproof_impls.contract import AttentionSpec
 from kvproof_suites.kernel.codes import draw_codes, loudness
 from kvproof_suites.kernel.pages import Pages, repeat_rows
+from kvproof_suites.kernel.scales import Scales, powers_of_two
 
 
 @dataclass(frozen=True)
@@ -27,10 +31,13 @@ class Needle:
     pages: Pages
     query: torch.Tensor
     """[num_tokens, num_q_heads, head_dim]"""
+    digits: torch.Tensor
+    """[num_slots, num_kv_heads, value_dim], 1 to 8: what the values mean"""
     keys: torch.Tensor
-    """[num_slots, num_kv_heads, head_dim]"""
+    """[num_slots, num_kv_heads, head_dim], as stored"""
     values: torch.Tensor
-    """[num_slots, num_kv_heads, value_dim], digits 1 to 8"""
+    """[num_slots, num_kv_heads, value_dim], as stored"""
+    scales: Scales
     targets: torch.Tensor
     """[num_tokens, num_q_heads], the slot whose value is the answer; -1: not judged"""
 
@@ -44,16 +51,21 @@ def bury(pages: Pages, spec: AttentionSpec, generator: torch.Generator, twins: i
     if twins != 1:
         pages = repeat_rows(pages, [-(-n // q) for n, q in zip(pages.context_lens, pages.query_lens, strict=True)])
     codes = draw_codes(max(pages.context_lens), spec, generator, twins)
-    positions = position_of_slot(pages)
-    keys = torch.zeros(pages.num_slots, spec.num_kv_heads, spec.head_dim)
-    keys[..., : codes.shape[2]] = codes[:, positions].transpose(0, 1)
-    shape = (pages.num_slots, spec.num_kv_heads, spec.value_dim_value)
-    values = torch.randint(1, 9, shape, generator=generator).float()
+    length, shape = codes.shape[2], (pages.num_slots, spec.num_kv_heads)
+    dims = slice(spec.head_dim - length, None) if spec.mla else slice(0, length)
+    digits = torch.randint(1, 9, (*shape, spec.value_dim_value), generator=generator).float()
+    keys = torch.zeros(*shape, spec.head_dim)
+    keys[..., : spec.value_dim_value] = digits if spec.mla else 0
+    keys[..., dims] = codes[:, position_of_slot(pages)].transpose(0, 1)
+    digits = keys[..., : spec.value_dim_value].clone() if spec.mla else digits
     aimed = torch.cat([aim(pages, row, spec, twins) for row in range(len(pages.tables))])
     of_key_head = torch.arange(spec.num_q_heads) // spec.group_size
     query = torch.zeros(pages.num_query_tokens, spec.num_q_heads, spec.head_dim)
-    query[..., : codes.shape[2]] = codes[of_key_head, aimed.clamp(min=0)] * loudness(codes, pages, aimed, spec)
-    return Needle(pages, query, keys, values, slots_at(pages, aimed))
+    meant = replace(spec, k_scale=1.0, v_scale=1.0)
+    query[..., dims] = codes[of_key_head, aimed.clamp(min=0)] * loudness(codes, pages, aimed, meant)
+    scales = powers_of_two(pages, spec, generator)
+    stored = (keys / scales.key[..., None], digits / scales.value[..., None])
+    return Needle(pages, query, digits, *stored, scales, slots_at(pages, aimed))
 
 
 def position_of_slot(pages: Pages) -> torch.Tensor:

@@ -7,7 +7,7 @@ holds the two equal.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
@@ -47,6 +47,8 @@ class Head:
     """[context, value_dim], v_scale applied."""
     head_dim: int
     sink: float | None = None
+    value_scales: torch.Tensor | None = None
+    """[context]: what of ``values`` is each token's own scale, where they have one."""
 
     @cached_property
     def peak(self) -> torch.Tensor:
@@ -91,20 +93,34 @@ class Head:
 
 
 def attend_dense(
-    query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, spec: AttentionSpec, arithmetic: Arithmetic
+    query: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    spec: AttentionSpec,
+    arithmetic: Arithmetic,
+    key_scales: torch.Tensor | None = None,
+    value_scales: torch.Tensor | None = None,
 ) -> Attended:
     """Attention of one sequence and its budget, with every option of ``spec``.
 
     Args:
         query: [num_queries, num_q_heads, head_dim]; row i stands at position context - num_queries + i.
         keys, values: [context, num_kv_heads, head_dim or value_dim], in order of position, as stored.
+        key_scales, value_scales: [context, num_kv_heads], where a code has a scale a head or a token.
     """
-    heads = [
-        head_of(query[:, head], keys[:, head // spec.group_size], values[:, head // spec.group_size], spec, head)
-        for head in range(spec.num_q_heads)
-    ]
+    keys, values = scaled(keys, key_scales), scaled(values, value_scales)
+    heads = []
+    for head in range(spec.num_q_heads):
+        of = head // spec.group_size
+        own = None if value_scales is None else value_scales[:, of].double().cpu()
+        heads.append(replace(head_of(query[:, head], keys[:, of], values[:, of], spec, head), value_scales=own))
     parts = [(head.out, head.lse, out_bound(head, arithmetic), lse_bound(head, arithmetic)) for head in heads]
     return Attended(*(torch.stack(part, dim=1) for part in zip(*parts, strict=True)))
+
+
+def scaled(stored: torch.Tensor, scales: torch.Tensor | None) -> torch.Tensor:
+    """What codes mean: ``stored`` [context, num_kv_heads, dim] times ``scales`` [context, num_kv_heads]."""
+    return stored.double() if scales is None else stored.double() * scales.double()[..., None]
 
 
 def head_of(query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, spec: AttentionSpec, head: int) -> Head:
@@ -140,7 +156,8 @@ def out_bound(head: Head, arithmetic: Arithmetic) -> torch.Tensor:
     spread = (head.values[None] - out[:, None]).abs()  # [num_queries, context, value_dim]
     mass = head.weights @ magnitude
     bound = output_rounding(out, arithmetic)
-    bound += weight_rounding(head, torch.maximum(magnitude[None], spread), arithmetic)
+    reach = torch.maximum(magnitude[None], spread)
+    bound += weight_rounding(head, reach, absolute_reach(head, reach, arithmetic), arithmetic)
     bound += torch.einsum("qt,qtd->qd", score_errors(head, arithmetic), spread)
     bound += sink_error(head, arithmetic) * out.abs()
     bound += roundoff(arithmetic) * drift(head, arithmetic) * mass
@@ -157,7 +174,8 @@ def lse_bound(head: Head, arithmetic: Arithmetic) -> torch.Tensor:
     bound = (score_errors(head, arithmetic).sum(1, keepdim=True) + sink_error(head, arithmetic)).squeeze(1)
     bound += roundoff(arithmetic) * (2 * lse.abs() + drift(head, arithmetic).squeeze(1))
     if arithmetic.rounded_sum:
-        bound += weight_rounding(head, torch.ones(*head.scores.shape, 1, dtype=torch.float64), arithmetic).squeeze(1)
+        ones = torch.ones(*head.scores.shape, 1, dtype=torch.float64)
+        bound += weight_rounding(head, ones, ones, arithmetic).squeeze(1)
     return torch.where(head.has_logits.squeeze(1), bound, 0.0)
 
 
@@ -177,12 +195,23 @@ def output_rounding(out: torch.Tensor, arithmetic: Arithmetic) -> torch.Tensor:
     return times * (output.unit_roundoff * out.abs() + output.smallest_subnormal / 2)
 
 
-def weight_rounding(head: Head, reach: torch.Tensor, arithmetic: Arithmetic) -> torch.Tensor:
-    """Of P, with ``reach`` [num_queries, context, channels] what an error of 1 in a weight does; ties add up first."""
+def absolute_reach(head: Head, reach: torch.Tensor, arithmetic: Arithmetic) -> torch.Tensor:
+    """[num_queries, context, value_dim]: what an error below a weight's normal range moves, the code where it has taken
+    the token's scale."""
+    if not arithmetic.weights_take_scale or head.value_scales is None:
+        return reach
+    codes = torch.where(head.value_scales[:, None] == 0, 0.0, head.values / head.value_scales[:, None])
+    return codes.abs()[None].expand_as(reach)
+
+
+def weight_rounding(head: Head, reach: torch.Tensor, absolute: torch.Tensor, arithmetic: Arithmetic) -> torch.Tensor:
+    """Of P. ``reach`` and ``absolute`` [num_queries, context, channels]: what an error of 1 in a weight does, one in
+    proportion to it and one below the normal range. Ties add up first."""
     names = [arithmetic.p, *(["tf32"] if arithmetic.tf32 else [])]
     weights = max((number_format(name) for name in names), key=lambda each: each.unit_roundoff)
-    error = (weights.unit_roundoff * head.exponentials).clamp(min=weights.smallest_subnormal / 2)
-    error = torch.where(head.visible, error / head.denominator, 0.0)[..., None] * reach
+    error = weights.unit_roundoff * head.exponentials[..., None] * reach
+    error = error.maximum(weights.smallest_subnormal / 2 * absolute) / head.denominator[..., None]
+    error = torch.where(head.visible[..., None], error, 0.0)
     return LAMBDA * sum_ties(error, head.scores).square().sum(1).sqrt()
 
 

@@ -123,9 +123,9 @@ def repeat_rows(pages: Pages, copies: Sequence[int]) -> Pages:
 
 def empty_pools(pages: Pages, spec: AttentionSpec, kernel: PagedKernel, device: str, fill: float = 0.0) -> KVPools:
     """Pools in the kernel's storage order, seen as [num_blocks, block_size, num_kv_heads, head_dim or value_dim]."""
-    return KVPools(
-        *(pool(pages, spec, dim, kernel, device, fill) for dim in (spec.head_dim, spec.value_dim_value)),
-    )
+    key = pool(pages, spec, spec.head_dim, kernel, device, fill)
+    value_dim = spec.value_dim_value
+    return KVPools(key, key[..., :value_dim] if spec.mla else pool(pages, spec, value_dim, kernel, device, fill))
 
 
 def pool(pages: Pages, spec: AttentionSpec, dim: int, kernel: PagedKernel, device: str, fill: float) -> torch.Tensor:

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from kvproof_impls.contract import KVPools, Launch
-from kvproof_suites.kernel.attend import Output, attend, place, require
+from kvproof_suites.kernel.attend import Output, attend, require
 from kvproof_suites.kernel.cases import CHUNKED, MIXED, Case, by_tier, decode, prefill
-from kvproof_suites.kernel.drawn import Drawn, draw, judge
+from kvproof_suites.kernel.drawn import Drawn, draw, judge, place_drawn
 from kvproof_suites.kernel.pages import step_tensors
 from kvproof_suites.kernel.test_metamorphic import require_same_bits, with_lse_if_declared
 from kvproof_suites.outcome import LawBroken
@@ -40,7 +40,7 @@ def only(drawn: Drawn, row: int) -> Drawn:
 
 
 def run(under_test: KernelUnderTest, drawn: Drawn) -> Output:
-    pools = place(under_test, drawn.spec, drawn.pages, drawn.keys, drawn.values)
+    pools = place_drawn(under_test, drawn)
     return attend(under_test, drawn.spec, drawn.pages, drawn.query, pools)
 
 
@@ -110,7 +110,7 @@ def test_a_launch_changes_none_of_its_inputs(kernel: KernelUnderTest, case: Case
     drawn = draw(case, torch.Generator().manual_seed(seed))
     unowned = drawn.pages.unowned_slots()
     drawn.keys[unowned], drawn.values[unowned] = 7, 7  # so that clearing them shows
-    pools = place(kernel, drawn.spec, drawn.pages, drawn.keys, drawn.values)
+    pools = place_drawn(kernel, drawn)
     batch, query = step_tensors(drawn.pages, kernel.device), drawn.query.to(kernel.device)
     given = {"query": query, "key pool": pools.key, "value pool": pools.value}
     given |= {name: getattr(batch, name) for name in ("block_tables", "context_lens", "query_start", "slot_mapping")}
@@ -156,6 +156,6 @@ def planned(
     under_test: KernelUnderTest, drawn: Drawn, reuse: Launch | None = None
 ) -> tuple[Launch, torch.Tensor, KVPools]:
     """A launch for ``drawn``, and what to call it with."""
-    pools = place(under_test, drawn.spec, drawn.pages, drawn.keys, drawn.values)
+    pools = place_drawn(under_test, drawn)
     launch = under_test.kernel.plan(drawn.spec, step_tensors(drawn.pages, under_test.device), reuse)
     return launch, drawn.query.to(under_test.device), pools

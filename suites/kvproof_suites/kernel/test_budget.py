@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from kvproof_suites.kernel.attend import attend, place, require
+from kvproof_suites.kernel.attend import attend, require
 from kvproof_suites.kernel.cases import CHUNKED, FULL, MIXED, SMOKE, Case, by_tier, decode
 from kvproof_suites.kernel.controls import draw_discriminating
-from kvproof_suites.kernel.drawn import KINDS, draw, judge
+from kvproof_suites.kernel.drawn import KINDS, draw, judge, place_drawn
 from kvproof_suites.under_test import KernelUnderTest
 
 LONG = tuple(Case(decode(1025, 700), dtype=dtype) for dtype in ("float16", "bfloat16", "float32"))
@@ -25,7 +25,7 @@ def test_every_element_is_within_its_bound(
 ) -> None:
     require(kernel, case)
     drawn = draw_discriminating(case, torch.Generator().manual_seed(seed), kind, kernel)
-    pools = place(kernel, drawn.spec, drawn.pages, drawn.keys, drawn.values)
+    pools = place_drawn(kernel, drawn)
     judge(drawn, kernel, attend(kernel, drawn.spec, drawn.pages, drawn.query, pools), report_ratio)
 
 
@@ -46,7 +46,7 @@ def test_the_log_sum_exp_is_within_its_bound(
 ) -> None:
     require(kernel, case)
     drawn = draw(case, torch.Generator().manual_seed(seed))
-    pools = place(kernel, drawn.spec, drawn.pages, drawn.keys, drawn.values)
+    pools = place_drawn(kernel, drawn)
     judge(drawn, kernel, attend(kernel, drawn.spec, drawn.pages, drawn.query, pools), report_ratio)
 
 
@@ -57,7 +57,7 @@ def test_a_row_without_visible_keys_gives_zero_and_minus_infinity(
 ) -> None:
     require(kernel, case, "empty_rows")
     drawn = draw(case, torch.Generator().manual_seed(seed))
-    pools = place(kernel, drawn.spec, drawn.pages, drawn.keys, drawn.values)
+    pools = place_drawn(kernel, drawn)
     out, lse = attend(kernel, drawn.spec, drawn.pages, drawn.query, pools)
     assert lse is not None
     judge(drawn, kernel, (out, lse), report_ratio)

@@ -7,7 +7,7 @@ import torch
 
 from kvproof_suites.kernel import census
 from kvproof_suites.kernel.attend import attend, place, require
-from kvproof_suites.kernel.cases import OPTIONS, OPTIONS_FULL, Case, by_tier, decode
+from kvproof_suites.kernel.cases import LATENT, LATENT_FULL, OPTIONS, OPTIONS_FULL, Case, by_tier, decode
 from kvproof_suites.kernel.pages import lay_out
 from kvproof_suites.under_test import KernelUnderTest
 
@@ -42,12 +42,18 @@ def test_every_token_of_the_window_counts_once(kernel: KernelUnderTest, case: Ca
     count(kernel, case, seed)
 
 
+@pytest.mark.law("G13")
+@pytest.mark.parametrize("case", by_tier(LATENT, LATENT_FULL))
+def test_every_visible_token_counts_once_under_latent_attention(kernel: KernelUnderTest, case: Case, seed: int) -> None:
+    count(kernel, case, seed)
+
+
 def count(kernel: KernelUnderTest, case: Case, seed: int) -> None:
+    """Take the census of ``case``."""
     require(kernel, case)
     generator = torch.Generator().manual_seed(seed)
     counted = census.take(lay_out(case, generator), case.spec, generator)
-    pages = counted.pages
-    keys = torch.randn(pages.num_slots, case.num_kv_heads, case.head_dim, generator=generator)
-    query = torch.zeros(pages.num_query_tokens, case.spec.num_q_heads, case.head_dim)
-    out, _ = attend(kernel, case.spec, pages, query, place(kernel, case.spec, pages, keys, counted.values))
+    query = torch.zeros(counted.pages.num_query_tokens, case.spec.num_q_heads, case.head_dim)
+    pools = place(kernel, case.spec, counted.pages, counted.keys, counted.values, counted.scales)
+    out, _ = attend(kernel, case.spec, counted.pages, query, pools)
     census.judge(counted, case.spec, out)

@@ -10,9 +10,9 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from kvproof_suites.kernel.attend import place, require
+from kvproof_suites.kernel.attend import require
 from kvproof_suites.kernel.cases import Case, by_tier, decode
-from kvproof_suites.kernel.drawn import Drawn, draw, judge
+from kvproof_suites.kernel.drawn import Drawn, draw, judge, place_drawn
 from kvproof_suites.kernel.pages import Pages, step_tensors
 from kvproof_suites.outcome import not_run_here
 from kvproof_suites.under_test import KernelUnderTest
@@ -47,7 +47,7 @@ def test_a_replayed_graph_gives_what_an_eager_launch_gives(
     need_cuda(kernel)
     require(kernel, case, "graph", "out")
     drawn = draw(case, torch.Generator().manual_seed(seed))
-    pools = place(kernel, drawn.spec, drawn.pages, drawn.keys, drawn.values)
+    pools = place_drawn(kernel, drawn)
     after = longer(case, seed)
     batch, later = (
         step_tensors(pages, kernel.device, extra_width=WIDTH - widest(pages)) for pages in (drawn.pages, after.pages)
@@ -61,7 +61,7 @@ def test_a_replayed_graph_gives_what_an_eager_launch_gives(
         launch(query, pools, out)
     for name in TENSORS:
         getattr(batch, name).copy_(getattr(later, name))
-    refreshed = place(kernel, after.spec, after.pages, after.keys, after.values)
+    refreshed = place_drawn(kernel, after)
     pools.key.copy_(refreshed.key)
     pools.value.copy_(refreshed.value)
     query.copy_(after.query)
@@ -84,7 +84,7 @@ def test_a_step_prepared_while_another_waits_does_not_reach_it(
     with torch.cuda.stream(stream):
         torch.cuda._sleep(50_000_000)  # both steps are prepared before the first can run
         for drawn in steps:
-            pools = place(kernel, drawn.spec, drawn.pages, drawn.keys, drawn.values)
+            pools = place_drawn(kernel, drawn)
             batch = step_tensors(drawn.pages, kernel.device)
             outs.append(kernel.kernel.plan(drawn.spec, batch)(drawn.query.to(kernel.device), pools))
     stream.synchronize()

@@ -10,16 +10,18 @@ import pytest
 import torch
 
 from kvproof_impls.contract import KVPools
-from kvproof_suites.kernel.attend import attend, place, require
+from kvproof_suites.kernel.attend import attend, require
 from kvproof_suites.kernel.cases import CHUNKED, MIXED, Case, by_tier, decode, prefill
 from kvproof_suites.kernel.decoding import judge as judge_needle
-from kvproof_suites.kernel.drawn import Drawn, draw, judge
+from kvproof_suites.kernel.drawn import Drawn, draw, judge, place_drawn
 from kvproof_suites.kernel.needle import Needle, bury
 from kvproof_suites.kernel.pages import Pages, lay_out, step_tensors, untouched_pool
 from kvproof_suites.outcome import LawBroken, not_run_here
 from kvproof_suites.under_test import KernelUnderTest
 
 STRIDED = (Case(MIXED), Case(decode(17), num_kv_heads=2))
+
+REPAGED = (Case(MIXED), Case(MIXED, kv_dtype="int8", kv_scales="token", num_kv_heads=2))
 
 PAST_INT32 = 2**31 + 2**20
 """Elements of one pool, so that the offset of its last blocks does not fit 32 bits."""
@@ -56,7 +58,7 @@ def test_blocks_past_32_bit_offsets_are_found(kernel: KernelUnderTest, case: Cas
 
 @pytest.mark.law("G12")
 @pytest.mark.parametrize("block_size", [1, 2, 3, 8, 32, 64, 128, 256, 544])
-@pytest.mark.parametrize("case", by_tier((Case(MIXED),), (Case(CHUNKED, dtype="float32"), Case(prefill(65)))))
+@pytest.mark.parametrize("case", by_tier(REPAGED, (Case(CHUNKED, dtype="float32"), Case(prefill(65)))))
 def test_the_same_tokens_in_other_blocks_give_the_same_answer(
     kernel: KernelUnderTest, case: Case, block_size: int, seed: int, report_ratio: Callable[[float], None]
 ) -> None:
@@ -64,19 +66,18 @@ def test_the_same_tokens_in_other_blocks_give_the_same_answer(
     require(kernel, repaged)
     generator = torch.Generator().manual_seed(seed)
     again = in_other_blocks(draw(case, generator), lay_out(repaged, generator), repaged)
-    pools = place(kernel, again.spec, again.pages, again.keys, again.values)
+    pools = place_drawn(kernel, again)
     judge(again, kernel, attend(kernel, again.spec, again.pages, again.query, pools), report_ratio)
 
 
 def in_other_blocks(drawn: Drawn, pages: Pages, case: Case) -> Drawn:
     """The same sequences on ``pages`` of another block size."""
-    keys, values = (
-        torch.zeros(pages.num_slots, *part.shape[1:], dtype=part.dtype) for part in (drawn.keys, drawn.values)
-    )
+    source = torch.zeros(pages.num_slots, dtype=torch.long)
     for row in range(len(pages.tables)):
-        old, new = drawn.pages.slots(row), pages.slots(row)
-        keys[new], values[new] = drawn.keys[old], drawn.values[old]
-    return Drawn(pages, case.spec, drawn.query, keys, values)
+        source[pages.slots(row)] = torch.tensor(drawn.pages.slots(row))
+    again, unowned = replace(drawn.moved(pages, source), spec=case.spec), pages.unowned_slots()
+    again.keys[unowned], again.values[unowned] = 0, 0
+    return again
 
 
 def strided_pools(drawn: Drawn, kind: str, device: str) -> KVPools:
@@ -105,7 +106,7 @@ def test_strided_pools_give_the_same_bits_or_are_rejected(
 ) -> None:
     require(kernel, case, "run_bitwise")
     drawn = draw(case, torch.Generator().manual_seed(seed))
-    packed = place(kernel, drawn.spec, drawn.pages, drawn.keys, drawn.values)
+    packed = place_drawn(kernel, drawn)
     pools = strided_pools(drawn, kind, kernel.device)
     out, _ = attend(kernel, drawn.spec, drawn.pages, drawn.query, packed)
     try:
@@ -125,7 +126,7 @@ def test_strided_queries_and_tables_give_the_same_bits_or_are_rejected(
 ) -> None:
     require(kernel, case, "run_bitwise")
     drawn = draw(case, torch.Generator().manual_seed(seed))
-    pools = place(kernel, drawn.spec, drawn.pages, drawn.keys, drawn.values)
+    pools = place_drawn(kernel, drawn)
     batch = step_tensors(drawn.pages, kernel.device)
     out, _ = attend(kernel, drawn.spec, drawn.pages, drawn.query, pools, batch)
     fused = torch.full((drawn.query.shape[0], drawn.spec.num_q_heads + 2, drawn.spec.head_dim), torch.nan)

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from kvproof_suites.kernel.attend import attend, place, require
+from kvproof_suites.kernel.attend import attend, require
 from kvproof_suites.kernel.cases import CHUNKED, MIXED, Case, by_tier, decode
-from kvproof_suites.kernel.drawn import draw, judge
+from kvproof_suites.kernel.drawn import draw, judge, place_drawn
 from kvproof_suites.under_test import KernelUnderTest
 
 SHIFTS = (-6e4, -1e3, 1e4)
@@ -33,5 +33,5 @@ def test_a_constant_added_to_every_logit_changes_nothing(
     # One channel is the same in every key, so that it adds the same to every score of a query.
     drawn.keys[..., 0] = 16
     drawn.query[..., 0] = shift / (16 * drawn.spec.scale_value)
-    pools = place(kernel, drawn.spec, drawn.pages, drawn.keys, drawn.values)
+    pools = place_drawn(kernel, drawn)
     judge(drawn, kernel, attend(kernel, drawn.spec, drawn.pages, drawn.query, pools), report_ratio)

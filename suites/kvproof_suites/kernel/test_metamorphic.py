@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from kvproof_suites.kernel.attend import Output, attend, place, require
+from kvproof_suites.kernel.attend import Output, attend, require
 from kvproof_suites.kernel.cases import CHUNKED, FULL, MIXED, Case, by_tier, decode, prefill
-from kvproof_suites.kernel.drawn import Drawn, draw, judge
+from kvproof_suites.kernel.drawn import Drawn, draw, judge, place_drawn
 from kvproof_suites.kernel.pages import NULL_BLOCK, step_tensors
 from kvproof_suites.outcome import LawBroken
 from kvproof_suites.under_test import KernelUnderTest
@@ -32,7 +32,7 @@ def with_lse_if_declared(under_test: KernelUnderTest, case: Case) -> Case:
 
 
 def run(under_test: KernelUnderTest, drawn: Drawn, **step: int) -> Output:
-    pools = place(under_test, drawn.spec, drawn.pages, drawn.keys, drawn.values)
+    pools = place_drawn(under_test, drawn)
     batch = step_tensors(drawn.pages, under_test.device, **step)
     return attend(under_test, drawn.spec, drawn.pages, drawn.query, pools, batch)
 
@@ -61,7 +61,7 @@ def relabelled(drawn: Drawn, generator: torch.Generator) -> Drawn:
     offsets = torch.arange(pages.block_size)
     for block in range(pages.num_blocks):
         moved[int(new_id[block]) * pages.block_size + offsets] = block * pages.block_size + offsets
-    return replace(drawn, pages=replace(pages, tables=tables), keys=drawn.keys[moved], values=drawn.values[moved])
+    return drawn.moved(replace(pages, tables=tables), moved)
 
 
 @pytest.mark.law("G3")
@@ -114,13 +114,9 @@ def test_table_width_and_pool_size_change_no_bit(kernel: KernelUnderTest, case: 
     case = with_lse_if_declared(kernel, case)
     require(kernel, case)
     drawn = draw(case, torch.Generator().manual_seed(seed))
-    more = torch.zeros(64 * case.block_size, *drawn.keys.shape[1:], dtype=drawn.keys.dtype)
-    larger = replace(
-        drawn,
-        pages=replace(drawn.pages, num_blocks=drawn.pages.num_blocks + 64),
-        keys=torch.cat([drawn.keys, more]),
-        values=torch.cat([drawn.values, more]),
-    )
+    like_slot_0 = torch.zeros(64 * case.block_size, dtype=torch.long)
+    source = torch.cat([torch.arange(drawn.pages.num_slots), like_slot_0])
+    larger = drawn.moved(replace(drawn.pages, num_blocks=drawn.pages.num_blocks + 64), source)
     before, after = run(kernel, drawn, extra_width=0), run(kernel, larger, extra_width=61)
     compare(kernel, "capacity_bitwise", larger, before, after, "a wider table and a larger pool")
 

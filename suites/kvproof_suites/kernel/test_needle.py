@@ -27,7 +27,7 @@ from kvproof_traces import BlockTables
 
 
 def search(under_test: KernelUnderTest, case: Case, needle: Needle) -> None:
-    pools = place(under_test, case.spec, needle.pages, needle.keys, needle.values)
+    pools = place(under_test, case.spec, needle.pages, needle.keys, needle.values, needle.scales)
     out, _ = attend(under_test, case.spec, needle.pages, needle.query, pools)
     judge(needle, case.spec, out)
 

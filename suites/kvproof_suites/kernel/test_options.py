@@ -12,9 +12,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from kvproof_suites.kernel.attend import attend, place, require
+from kvproof_suites.kernel.attend import attend, require
 from kvproof_suites.kernel.cases import CHUNKED, MIXED, OPTIONS, OPTIONS_FULL, Case, by_tier, decode
-from kvproof_suites.kernel.drawn import draw, judge
+from kvproof_suites.kernel.drawn import draw, judge, place_drawn
 from kvproof_suites.kernel.pages import step_tensors
 from kvproof_suites.kernel.test_metamorphic import with_lse_if_declared
 from kvproof_suites.under_test import KernelUnderTest
@@ -43,7 +43,7 @@ def compare_with_oracle(
     case = with_lse_if_declared(under_test, case)
     require(under_test, case)
     drawn = draw(case, torch.Generator().manual_seed(seed))
-    pools = place(under_test, drawn.spec, drawn.pages, drawn.keys, drawn.values)
+    pools = place_drawn(under_test, drawn)
     judge(drawn, under_test, attend(under_test, drawn.spec, drawn.pages, drawn.query, pools), report_ratio)
 
 
@@ -73,7 +73,7 @@ def test_an_option_ends_with_its_plan(
     require(kernel, case)
     drawn = draw(case, torch.Generator().manual_seed(seed))
     plain = replace(drawn, spec=replace(case, window=None, softcap=None, alibi=False).spec)
-    pools = place(kernel, drawn.spec, drawn.pages, drawn.keys, drawn.values)
+    pools = place_drawn(kernel, drawn)
     batch, query = step_tensors(drawn.pages, kernel.device), drawn.query.to(kernel.device)
     kernel.kernel.plan(drawn.spec, batch)(query, pools)
     judge(plain, kernel, (kernel.kernel.plan(plain.spec, batch)(query, pools), None), report_ratio)

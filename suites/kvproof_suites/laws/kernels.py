@@ -182,10 +182,11 @@ KERNELS = (
     Law(
         "Q1",
         "each scale once",
-        "Attention over 8-bit codes is attention over what they mean, k_scale and v_scale applied once each.",
-        "A scale that is ignored, doubled or swapped is invisible where both are 1.",
+        "Attention over 8-bit codes is attention over what they mean, the key's and the value's scale applied once "
+        "each, be it one for all, one a head or one a token.",
+        "A scale that is ignored, doubled, swapped or another head's is invisible where all are 1.",
         "flashinfer-ai/flashinfer#1023",
-        needs="fp8",
+        needs="fp8 or int8; head_scales, token_scales",
     ),
     Law(
         "Q4",
@@ -193,7 +194,7 @@ KERNELS = (
         "A value beyond the range of an 8-bit pool saturates, and a NaN stays in its own slot.",
         "A cast without a clamp turns one large activation into a NaN that every later step reads.",
         "pytorch/FBGEMM#4237",
-        needs="fp8, write",
+        needs="fp8 or int8; write",
     ),
     Law(
         "D2",
