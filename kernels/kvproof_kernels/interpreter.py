@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from types import FunctionType
 from typing import Any
 
+import numpy as np
 import triton.language as tl
 from triton.language import standard
 from triton.runtime.interpreter import FunctionRewriter, InterpretedFunction
@@ -32,7 +33,8 @@ def is_kernel(candidate: Any) -> bool:
 
 def run_interpreted(kernel: Any, grid: tuple[int, ...], *args: Any, **constants: Any) -> None:
     """Run ``kernel`` once for each program of ``grid``, one after the other, in this process."""
-    with _reductions(), warnings.catch_warnings():
+    # Nor does one complain of an infinity or a NaN that arithmetic makes, which NumPy warns of.
+    with _reductions(), warnings.catch_warnings(), np.errstate(over="ignore", invalid="ignore"):
         # A sequence full of NaN is no reason to complain: no GPU does, and the callers of a kernel may test for it.
         warnings.filterwarnings("ignore", "All-NaN slice encountered", RuntimeWarning)
         _interpreted(kernel)[grid](*args, **constants)

@@ -1,0 +1,66 @@
+"""What cache write and block copy have in common: the tile they move at a time, and what they demand of their pools."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from kvproof_kernels.launch import DTYPES, is_interpreted, padded
+from kvproof_kernels.tensor_checks import check_device, check_dims, check_same_dtype, shape_of
+from kvproof_kernels.validation import HEAD_DIM_STEP, check_rows
+
+CODE_DTYPES = (torch.float8_e4m3fn, torch.float8_e5m2, torch.int8)
+MAX_ROW_DIM = 1024
+"""Elements of a row: the head dim, with MLA the latent and the rotary dims together."""
+TILE_ELEMENTS = 2048
+"""16 a thread: rows of 2 bytes are two loads of 16 bytes each."""
+
+
+def move_tile(row_dim: int, device: torch.device | None = None) -> tuple[int, int]:
+    """(BLOCK_T, BLOCK_D) for rows of ``row_dim``: slots and padded dims of a tile; no ``device``: of the compiled form.
+
+    In the interpreter an operation costs the same whatever the tile's size, hence few and big ones.
+    """
+    block_d = padded(row_dim)
+    if device is not None and is_interpreted(device):
+        return 128, block_d
+    return max(1, TILE_ELEMENTS // block_d), block_d
+
+
+def check_move_pools(key_pool: Tensor, value_pool: Tensor | None) -> None:
+    """Pools [num_blocks, block_size, num_kv_heads, dim] that agree in all but the last size; ``None``: keys alone."""
+    pools = {"key_pool": key_pool} | ({} if value_pool is None else {"value_pool": value_pool})
+    for name, pool in pools.items():
+        _check_pool(name, pool)
+    if value_pool is not None:
+        if key_pool.shape[:3] != value_pool.shape[:3]:
+            raise ValueError(
+                f"key_pool {shape_of(key_pool)} and value_pool {shape_of(value_pool)} must agree in "
+                "[num_blocks, block_size, num_kv_heads]"
+            )
+        check_same_dtype("value_pool", value_pool, "key_pool", key_pool)
+        check_device(key_pool, {"value_pool": value_pool})
+    check_rows(**pools)
+
+
+def _check_pool(name: str, pool: Tensor) -> None:
+    check_dims(name, pool, 4)
+    if 0 in pool.shape:
+        raise ValueError(f"{name} {shape_of(pool)} is empty")
+    if pool.shape[3] % HEAD_DIM_STEP or pool.shape[3] > MAX_ROW_DIM:
+        raise ValueError(
+            f"{name} {shape_of(pool)} has head_dim {pool.shape[3]}; it must be a multiple of {HEAD_DIM_STEP}, "
+            f"at most {MAX_ROW_DIM}"
+        )
+    if pool.dtype not in DTYPES + CODE_DTYPES:
+        raise TypeError(f"{name} is {pool.dtype}; the kernels take {', '.join(map(str, DTYPES + CODE_DTYPES))}")
+
+
+def check_token_scales(pool: Tensor, **scales: Tensor) -> None:
+    """Scales a token, float32 [num_blocks, block_size, num_kv_heads] of any strides."""
+    for name, scale in scales.items():
+        if tuple(scale.shape) != tuple(pool.shape[:3]):
+            raise ValueError(f"{name} {shape_of(scale)} must be {list(pool.shape[:3])}, one scale a row of the pool")
+        if scale.dtype != torch.float32:
+            raise TypeError(f"{name} {shape_of(scale)} is {scale.dtype}; it must be torch.float32")
+    check_device(pool, scales)
