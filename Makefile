@@ -2,6 +2,7 @@
 #   make run     judge one implementation, benchmark it, log it, write the report   (IMPL=triton,cpu TRACE=file.csv)
 #   make test    lint, types and every test of the repository
 #   make kill-table  every wrong implementation under every law, written to SPEC-KILLS.md (OTHERS=3: sooner)
+#   make aot         every compiled form of our Triton kernels on every chip, written to kernels/AOT.md; no GPU needed
 #   make nightly     the searches that are too long for every day: the budget's fuzz at full length
 #   make mutation    change our allocators and the torch kernel one operator at a time; hours (MUTANTS=20: a sample of each)
 #   make gpu     laws and benchmark on a CUDA device                                (GPU_IMPLS="triton flashinfer")
@@ -10,6 +11,7 @@ PYTHON ?= python3
 IMPL ?= triton,cpu
 TRACE ?= $(wildcard ../shared/traces/AzureLLMInferenceTrace_conv.csv)
 GPU_IMPLS ?= triton flash-attn flashinfer
+OTHER_TRITON ?= 3.6.0
 LAW_IMPLS := reference,torch,triton,cpu,paged,paged-python,contiguous-max,textbook
 
 BIN := .venv/bin
@@ -18,7 +20,7 @@ INSTALLED := .venv/installed
 # The tests' tensors are tiny; with two processes torch's threads would only wait for each other.
 test laws kill-table nightly: export OMP_NUM_THREADS = 1
 
-.PHONY: run test lint laws kill-table nightly mutation gpu clean
+.PHONY: run test lint laws aot kill-table nightly mutation gpu clean
 
 run: $(INSTALLED)
 	$(BIN)/kvproof run --impl=$(IMPL) $(if $(TRACE),--trace=$(TRACE))
@@ -37,6 +39,15 @@ laws: $(INSTALLED)
 
 kill-table: $(INSTALLED)
 	$(BIN)/python -m selftest.killtable $(if $(OTHERS),--others=$(OTHERS))
+
+aot: AOT = $(BIN)/python -m kvproof_kernels.aot --table kernels/aot.csv --report kernels/AOT.md
+aot: $(INSTALLED) .venv/triton-$(OTHER_TRITON)
+	$(AOT)
+	PYTHONPATH=.venv/triton-$(OTHER_TRITON) $(AOT)
+
+# A compiler beside the one that is installed, in a folder that comes first when it is asked for.
+.venv/triton-%: | $(INSTALLED)
+	$(BIN)/pip install --quiet --no-deps --target $@ triton==$*
 
 nightly: export KVPROOF_NIGHTLY = 1
 nightly: $(INSTALLED)

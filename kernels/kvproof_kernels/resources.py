@@ -1,62 +1,29 @@
-"""What a compiled kernel takes of a chip: registers, spilled bytes, shared memory; found without a GPU.
+"""What a compiled kernel takes of a chip, and what its machine code looks like; found without a GPU.
 
-Kernels are compiled ahead of time down to machine code with the tools inside Triton's wheel: ptxas and its ``-v``
-report for NVIDIA, the metadata in the assembly for AMD. A figure that can't be read is an error, never taken for zero.
-Triton itself does not compare shared memory with what the chip has, so the limit stands beside the figure here.
+A form is a kernel with everything that Triton specialises it for. It is compiled down to machine code with the tools
+inside Triton's wheel; registers and spills are read from the report of Triton's own run of ptxas for NVIDIA, from the
+metadata in the assembly for AMD. A figure that can't be read is an error, never taken for zero. Triton itself does not
+compare shared memory with what the chip has, so that the gate is here.
 """
 
 from __future__ import annotations
 
-import functools
+import contextlib
+import io
 import re
-import subprocess
-import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 import triton
-from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from triton.runtime.jit import JITFunction
 
-from kvproof_kernels.block_copy import block_copy_kernel
-from kvproof_kernels.cache_write import cache_write_kernel
-from kvproof_kernels.decode import decode_kernel
-from kvproof_kernels.launch import Configuration, CopyConfiguration, copy_tile_for, tile_for
-from kvproof_kernels.prefill import prefill_kernel
+from kvproof_kernels.chips import CHIPS, Occupancy, occupancy
+from kvproof_kernels.machine_code import Line, read_code
 
-KERNELS: Mapping[str, Any] = {
-    "decode": decode_kernel,
-    "prefill": prefill_kernel,
-    "cache_write": cache_write_kernel,
-    "block_copy": block_copy_kernel,
-}
-
-TARGETS: Mapping[str, tuple[GPUTarget, int]] = {
-    "sm_80": (GPUTarget("cuda", 80, 32), 166_912),
-    "sm_90": (GPUTarget("cuda", 90, 32), 232_448),
-    "sm_100": (GPUTarget("cuda", 100, 32), 232_448),
-    "gfx942": (GPUTarget("hip", "gfx942", 64), 65_536),
-}
-"""The chip, and the bytes of shared memory that one program may have on it."""
-
-TYPES: Mapping[str, str] = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32"}
-BITS: Mapping[str, str] = {"float16": "i16", "bfloat16": "i16", "float32": "i32"}
-INDEX_POINTERS: Mapping[str, str] = {
-    "block_tables": "*i32",
-    "context_lens": "*i32",
-    "query_start": "*i32",
-    "slot_mapping": "*i64",
-    "sources": "*i64",
-    "destinations": "*i64",
-    "lse": "*fp32",
-}
-ROW_POINTERS = ("query", "key", "value", "key_pool", "value_pool", "out")
-ALIGNED = [["tt.divisibility", 16]]
-BELOW_2_GIB = [["tt.pointer_range", 32]]
+ROW_BYTES = 16
+"""What a thread can load at once, and the least that it should of K and V."""
 
 
 class UnreadableFigure(RuntimeError):
@@ -64,121 +31,143 @@ class UnreadableFigure(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Resources:
-    """One kernel in one configuration on one chip."""
+class Form:
+    """A kernel with everything that Triton specialises it for, but the chip."""
 
     kernel: str
+    """As tables name it."""
+    case: str
+    """What it serves, in words; (kernel, case) tells forms apart."""
+    function: Any
+    types: Mapping[str, str]
+    """Triton's type of each argument: "*fp16", "i32", ..., "constexpr"."""
+    constants: Mapping[str, Any]
+    """The value of each "constexpr"."""
+    options: Mapping[str, Any]
+    """``num_warps``, ``num_stages``, ..."""
+    divisible: frozenset[str]
+    """Arguments that are known to be multiples of 16: integers, and pointers in bytes."""
+    row_lines: frozenset[Line] = frozenset()
+    """Source lines that load rows of K and V; none: the kernel attends to nothing."""
+    needs_tensor_cores: bool = False
+
+
+@dataclass(frozen=True)
+class Resources:
+    """One form on one chip, by one version of Triton."""
+
+    kernel: str
+    case: str
     target: str
-    head_dim: int
-    group_size: int
-    block_size: int
-    dtype: str
+    """A name of ``CHIPS``."""
+    tile: str
+    """Constants of the form that are tile sizes."""
+    num_warps: int
+    num_stages: int
     registers: int
     """A thread; on AMD vector registers, accumulation registers included."""
     spill_bytes: int
     """A thread: registers moved out to memory."""
     shared_bytes: int
     """A program."""
-    num_warps: int
+    tensor_columns: int
+    """Of Blackwell's tensor memory, a program."""
+    row_bytes: int | None
+    """The narrowest load of K and V, a thread; None: the form loads neither."""
+    tensor_cores: int
+    """Instructions on them."""
+    local_memory: int
+    """Accesses to a thread's own memory."""
 
     @property
-    def shared_limit(self) -> int:
-        return TARGETS[self.target][1]
-
-    @property
-    def complaint(self) -> str | None:
-        """What is wrong with it, or None."""
-        if self.spill_bytes:
-            return f"spills {self.spill_bytes} bytes a thread"
-        if self.shared_bytes > self.shared_limit:
-            return f"takes {self.shared_bytes:,} bytes of shared memory, {self.target} has {self.shared_limit:,}"
-        return None
+    def occupancy(self) -> Occupancy:
+        figures = {"registers": self.registers, "shared_bytes": self.shared_bytes, "num_warps": self.num_warps}
+        return occupancy(CHIPS[self.target], **figures, tensor_columns=self.tensor_columns)
 
 
-def compile_resources(
-    kernel: str, target: str, *, head_dim: int, group_size: int = 1, block_size: int = 16, dtype: str = "float16"
-) -> Resources:
-    """Compile what the launcher would choose and read what it takes.
+def complaint(row: Resources, form: Form) -> str | None:
+    """What is wrong with it on any version of Triton, or None."""
+    limit = CHIPS[row.target].shared_limit
+    if row.spill_bytes:
+        return f"spills {row.spill_bytes} bytes a thread"
+    if row.shared_bytes > limit:
+        return f"takes {row.shared_bytes:,} bytes of shared memory, {row.target} has {limit:,}"
+    if row.local_memory:
+        return f"accesses a thread's own memory, which is the chip's main memory, {row.local_memory} times"
+    if row.row_bytes is not None and row.row_bytes < ROW_BYTES:
+        return f"loads {row.row_bytes} bytes of a row of K or V at once instead of {ROW_BYTES}"
+    if form.needs_tensor_cores and not row.tensor_cores:
+        return "uses no tensor cores"
+    return None
 
-    Args:
-        kernel: a name of ``KERNELS``.
-        target: a name of ``TARGETS``.
-        head_dim: the larger of head and value dim.
-        group_size: query heads a key head. A run-time argument, as is ``block_size``: they change no figure.
-        block_size: tokens a block.
-        dtype: "float16", "bfloat16" or "float32".
+
+def compile_form(form: Form, target: str) -> Resources:
+    """Compile ``form`` for a chip, a name of ``CHIPS``, and read what it takes.
 
     Raises:
-        ValueError: an unknown kernel, target or dtype, or a process in which Triton only interprets.
+        ValueError: an unknown chip.
         UnreadableFigure: the compiler's report lacks a figure.
+        UnreadableCode: the machine code can't be read.
     """
-    for name, value, known in (("kernel", kernel, KERNELS), ("target", target, TARGETS), ("dtype", dtype, TYPES)):
-        if value not in known:
-            raise ValueError(f"unknown {name} {value!r}; known: {', '.join(known)}")
-    itemsize = getattr(torch, dtype).itemsize
-    attention = kernel in ("decode", "prefill")
-    backend = TARGETS[target][0].backend
-    configuration = tile_for(kernel, head_dim, itemsize, backend) if attention else copy_tile_for(head_dim)
-    element = (TYPES if attention else BITS)[dtype]
-    registers, spill_bytes, shared_bytes = _compile(kernel, target, configuration, element)
+    if target not in CHIPS:
+        raise ValueError(f"unknown target {target!r}; known: {', '.join(CHIPS)}")
+    # On AMD a pointer into less than 2 GiB is specialised further, for buffer instructions: both kinds occur.
+    if CHIPS[target].target.backend == "cuda":
+        return _compile(form, target, {})
+    return _worse(_compile(form, target, {}), _compile(form, target, {"tt.pointer_range": 32}))
+
+
+def compile_resources(kernel: str, target: str, *, head_dim: int, dtype: str = "float16", **_: int) -> Resources:
+    """What the launcher would choose for the larger of head and value dim."""
+    from kvproof_kernels.forms import ATTENTION, attention_form
+
+    if kernel not in ATTENTION:
+        raise ValueError(f"unknown kernel {kernel!r}; known: {', '.join(ATTENTION)}")
+    if target not in CHIPS:
+        raise ValueError(f"unknown target {target!r}; known: {', '.join(CHIPS)}")
+    return compile_form(attention_form(kernel, head_dim, getattr(torch, dtype), target), target)
+
+
+def _compile(form: Form, target: str, pointer_attributes: Mapping[str, int]) -> Resources:
+    log = io.StringIO()
+    knobs = triton.knobs
+    with knobs.compilation.scope(), knobs.nvidia.scope(), contextlib.redirect_stdout(log):
+        knobs.compilation.always_compile = True  # else the report of the assembler would be missing
+        knobs.nvidia.dump_ptxas_log = True
+        chip = CHIPS[target].target
+        compiled = triton.compile(_source(form, pointer_attributes), target=chip, options=dict(form.options))
+    cuda = chip.backend == "cuda"
+    registers, spill_bytes = read_ptxas(log.getvalue()) if cuda else read_amdgcn(compiled.asm["amdgcn"])
+    code = read_code(compiled.asm, form.row_lines)
     return Resources(
-        *(kernel, target, head_dim, group_size, block_size, dtype),
-        *(registers, spill_bytes, shared_bytes, configuration.num_warps),
+        *(form.kernel, form.case, target, _tile(form.constants)),
+        *(compiled.metadata.num_warps, compiled.metadata.num_stages),
+        *(registers, spill_bytes, compiled.metadata.shared, getattr(compiled.metadata, "tmem_size", 0)),
+        row_bytes=min(code.row_loads, default=0) if form.row_lines else None,
+        tensor_cores=code.tensor_cores,
+        local_memory=code.local_memory,
     )
 
 
-@functools.cache
-def _compile(
-    kernel: str, target: str, configuration: Configuration | CopyConfiguration, element: str
-) -> tuple[int, int, int]:
-    gpu = TARGETS[target][0]
-    figures = []
-    # On AMD a pointer into less than 2 GiB is specialised further, for buffer instructions: both forms can occur.
-    for attributes in [ALIGNED] if gpu.backend == "cuda" else [ALIGNED, ALIGNED + BELOW_2_GIB]:
-        source = specialize(KERNELS[kernel], configuration.constants, element, attributes)
-        compiled = triton.compile(source, target=gpu, options=configuration.options)
-        if gpu.backend == "cuda":
-            registers, spill_bytes = read_ptxas(_ptxas_report(compiled.asm["ptx"], gpu.arch))
-        else:
-            registers, spill_bytes = read_amdgcn(compiled.asm["amdgcn"])
-        figures.append((registers, spill_bytes, compiled.metadata.shared))
-    worst = [max(column) for column in zip(*figures, strict=True)]
-    return worst[0], worst[1], worst[2]
-
-
-def specialize(kernel: Any, constants: Mapping[str, Any], element: str, attributes: list[Any]) -> ASTSource:
-    """The kernel as the launcher's arguments specialise it: rows and strides in multiples of 16, see ``validation``."""
-    if not isinstance(kernel, JITFunction):
-        raise ValueError("TRITON_INTERPRET is set: nothing can be compiled in this process; unset it")
-    types = {parameter.name: _type(parameter.name, constants, element) for parameter in kernel.params}
+def _source(form: Form, pointer_attributes: Mapping[str, int]) -> ASTSource:
     attrs = {}
-    for parameter in kernel.params:
-        kind = types[parameter.name]
-        granted = [] if parameter.do_not_specialize or kind in ("constexpr", "fp32") else attributes
-        attrs[(parameter.num,)] = [item for item in granted if kind.startswith("*") or item not in BELOW_2_GIB]
-    return ASTSource(kernel, types, dict(constants), attrs)
+    for number, (name, kind) in enumerate(form.types.items()):
+        given = {"tt.divisibility": 16} if name in form.divisible else {}
+        given |= pointer_attributes if kind.startswith("*") and given else {}
+        attrs[(number,)] = [list(item) for item in given.items()]
+    return ASTSource(form.function, dict(form.types), dict(form.constants), attrs)
 
 
-def _type(name: str, constants: Mapping[str, Any], element: str) -> str:
-    if name in constants:
-        return "constexpr"
-    if name in ROW_POINTERS:
-        return f"*{element}"
-    return "fp32" if name == "scale_log2" else INDEX_POINTERS.get(name, "i32")
+def _tile(constants: Mapping[str, Any]) -> str:
+    sizes = ((name.removeprefix("BLOCK_"), value) for name, value in constants.items() if name.startswith("BLOCK_"))
+    return " ".join(f"{name}={value}" for name, value in sizes)
 
 
-def _ptxas_report(ptx: str, arch: int) -> str:
-    """What ``ptxas -v`` says; Triton's own choice among the bundled assemblers, and its architecture suffix."""
-    from triton.backends.nvidia.compiler import get_ptxas, sm_arch_from_capability
-
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder, "kernel.ptx")
-        file.write_text(ptx)
-        command = [get_ptxas(arch).path, "-v", "--regAllocOptLevel=2", f"--gpu-name={sm_arch_from_capability(arch)}"]
-        done = subprocess.run([*command, str(file), "-o", str(file.with_suffix(".o"))], capture_output=True, text=True)
-    if done.returncode:
-        raise UnreadableFigure(f"ptxas failed with {done.returncode}: {done.stderr.strip()}")
-    return done.stderr
+def _worse(one: Resources, other: Resources) -> Resources:
+    figures = ("registers", "spill_bytes", "shared_bytes", "local_memory")
+    worst = {name: max(getattr(one, name), getattr(other, name)) for name in figures}
+    rows = None if one.row_bytes is None or other.row_bytes is None else min(one.row_bytes, other.row_bytes)
+    return replace(one, **worst, row_bytes=rows, tensor_cores=min(one.tensor_cores, other.tensor_cores))
 
 
 def read_ptxas(report: str) -> tuple[int, int]:

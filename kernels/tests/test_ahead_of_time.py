@@ -1,62 +1,112 @@
-"""Every configuration that the launcher can choose compiles to machine code for every chip, without a GPU: no register
-spills, shared memory that the chip has, and every figure read."""
+"""What the launcher can choose compiles to machine code without a GPU, within the chip's limits, and no worse than the
+committed table says. A part is compiled here; all of it by ``make aot``."""
 
 from __future__ import annotations
 
-import dataclasses
-import json
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
+import triton
 from click.testing import CliRunner
 
-from kvproof_kernels import aot, resources
-from kvproof_kernels.launch import TILES, padded, tile_for
-from kvproof_kernels.resources import Resources, UnreadableFigure, compile_resources, read_amdgcn, read_ptxas
+from kvproof_kernels import aot, forms
+from kvproof_kernels.aot_report import report
+from kvproof_kernels.aot_table import Row, read_table, vanished
+from kvproof_kernels.chips import CHIPS
+from kvproof_kernels.resources import (
+    Form,
+    Resources,
+    UnreadableFigure,
+    compile_form,
+    complaint,
+    read_amdgcn,
+    read_ptxas,
+)
+
+FOLDER = Path(__file__).parents[1]
+TABLE = read_table(FOLDER / "aot.csv")
+FORM = forms.attention_form("decode", 128, torch.float16, "sm_90")
+ROW = Resources(FORM.kernel, FORM.case, "sm_90", "M=16 N=64", 4, 2, 128, 0, 1024, 0, 16, 32, 0)
 
 
-@pytest.mark.parametrize(("kernel", "target", "head_dim", "dtype"), list(aot.configurations()))
-def test_it_compiles_within_the_chips_resources(triton_cache, kernel, target, head_dim, dtype):
-    row = compile_resources(kernel, target, head_dim=head_dim, dtype=dtype)
-    assert row.registers > 0
-    assert row.complaint is None
+def representative(form: Form, target: str) -> bool:
+    """Two dozen forms, for half a minute: all of attention on one chip, one shape of it on the others."""
+    return bool(form.row_lines) and (target == "sm_90" or form.case == "head dim 128, float16")
 
 
-def test_the_gate_covers_all_that_the_launcher_can_choose():
-    covered = {(kernel, target, head_dim, dtype) for kernel, target, head_dim, dtype in aot.configurations()}
-    for kernel, itemsize, head_dim in TILES:
-        dtypes = {"float32"} if itemsize == 4 else {"float16", "bfloat16"}
-        assert {(kernel, target, head_dim, dtype) for target in resources.TARGETS for dtype in dtypes} <= covered
-    assert {padded(dim) for dim in range(16, 257, 16)} == set(aot.PADDED_HEAD_DIMS)
+@pytest.mark.parametrize(
+    ("form", "target"),
+    [
+        pytest.param(form, target, id=f"{form.kernel}, {form.case}, {target}")
+        for target in CHIPS
+        for form in forms.forms(target)
+        if representative(form, target)
+    ],
+)
+def test_a_form_is_within_the_chips_limits_and_no_worse_than_the_table(form, target):
+    row = Row(triton.__version__, compile_form(form, target))
+    assert list(aot.complaints(form, row, TABLE)) == []
 
 
-def test_head_dims_padded_alike_share_a_compiled_form():
-    assert tile_for("decode", 80, 2, "cuda") == tile_for("decode", 128, 2, "cuda")
-    assert tile_for("decode", 192, 2, "hip") == tile_for("decode", 256, 2, "hip")
+def test_the_table_and_the_launcher_know_the_same_forms():
+    keys = [(triton.__version__, form.kernel, form.case, target) for target in CHIPS for form in forms.forms(target)]
+    assert len(set(keys)) == len(keys)
+    assert vanished(keys, TABLE, triton.__version__) == []
+    known = {row.key for row in TABLE}
+    assert not any(key[0] == triton.__version__ for key in known) or set(keys) <= known
 
 
-def test_a_spill_is_a_complaint():
-    row = Resources("decode", "sm_90", 64, 1, 16, "float16", 255, 56, 1024, 4)
-    assert row.complaint == "spills 56 bytes a thread"
+def test_the_page_for_people_shows_the_table():
+    assert (FOLDER / "AOT.md").read_text(encoding="utf-8") == report(TABLE)
 
 
-def test_more_shared_memory_than_the_chip_has_is_a_complaint():
-    row = Resources("decode", "gfx942", 64, 1, 16, "float16", 128, 0, 70_000, 4)
-    assert row.complaint == "takes 70,000 bytes of shared memory, gfx942 has 65,536"
-    assert dataclasses.replace(row, target="sm_80").complaint is None
+def test_nothing_in_the_table_spills_or_exceeds_a_limit_with_any_version():
+    for row in TABLE:
+        wrong = complaint(row.resources, replace(FORM, needs_tensor_cores=False))
+        assert wrong is None, f"{row.key} {wrong}"
 
 
-def test_a_tile_that_is_too_large_is_seen_to_spill(triton_cache, monkeypatch):
-    monkeypatch.setitem(TILES, ("decode", 2, 128), (32, 32, 1, 1))
-    row = compile_resources("decode", "sm_80", head_dim=128)
+@pytest.mark.parametrize(
+    ("changed", "wrong"),
+    [
+        ({"spill_bytes": 56}, "spills 56 bytes a thread"),
+        ({"shared_bytes": 232_449}, "takes 232,449 bytes of shared memory, sm_90 has 232,448"),
+        ({"local_memory": 3}, "accesses a thread's own memory, which is the chip's main memory, 3 times"),
+        ({"row_bytes": 8}, "loads 8 bytes of a row of K or V at once instead of 16"),
+        ({"row_bytes": 0}, "loads 0 bytes of a row of K or V at once instead of 16"),
+        ({"tensor_cores": 0}, "uses no tensor cores"),
+        ({}, None),
+        ({"row_bytes": None}, None),
+    ],
+)
+def test_what_costs_speed_is_a_complaint(changed, wrong):
+    assert complaint(replace(ROW, **changed), FORM) == wrong
+
+
+def test_float32_needs_no_tensor_cores():
+    form = forms.attention_form("decode", 128, torch.float32, "sm_90")
+    assert complaint(replace(ROW, tensor_cores=0), form) is None
+
+
+def test_a_tile_that_is_too_large_is_seen_to_spill():
+    form = replace(FORM, constants=FORM.constants | {"BLOCK_M": 32, "BLOCK_N": 32}, options={"num_warps": 1})
+    row = compile_form(form, "sm_80")
     assert row.spill_bytes > 0
+    assert row.local_memory > 0
+
+
+def test_rows_that_are_not_known_to_be_aligned_are_seen_to_be_loaded_in_pieces():
+    row = compile_form(replace(FORM, divisible=FORM.divisible - {"stride_key_head"}), "sm_90")
+    assert complaint(row, FORM) == "loads 2 bytes of a row of K or V at once instead of 16"
 
 
 def test_ptxas_reports_are_read():
-    report = """ptxas info    : Function properties for decode_kernel
+    page = """ptxas info    : Function properties for decode_kernel
     16 bytes stack frame, 12 bytes spill stores, 20 bytes spill loads
 ptxas info    : Used 168 registers, used 1 barriers, 16 bytes cumulative stack size"""
-    assert read_ptxas(report) == (168, 20)
+    assert read_ptxas(page) == (168, 20)
 
 
 def test_amd_metadata_is_read():
@@ -64,44 +114,30 @@ def test_amd_metadata_is_read():
     assert read_amdgcn(assembly) == (96, 20)
 
 
-@pytest.mark.parametrize("report", ["", "ptxas fatal : Unsupported .version 9.4", "Used 1 registers, Used 2 registers"])
-def test_a_figure_that_cannot_be_read_is_an_error(report):
+@pytest.mark.parametrize("page", ["", "ptxas fatal : Unsupported .version 9.4", "Used 1 registers, Used 2 registers"])
+def test_a_figure_that_cannot_be_read_is_an_error(page):
     with pytest.raises(UnreadableFigure, match="expected one match"):
-        read_ptxas(report)
+        read_ptxas(page)
     with pytest.raises(UnreadableFigure, match="expected one match"):
-        read_amdgcn(report)
+        read_amdgcn(page)
 
 
-def test_an_assembler_that_fails_is_an_error():
-    with pytest.raises(UnreadableFigure, match="ptxas failed with"):
-        resources._ptxas_report("not ptx", 90)
+def test_an_unknown_chip_is_refused_with_those_known():
+    with pytest.raises(ValueError, match="unknown target 'sm_12'; known: sm_80"):
+        compile_form(FORM, "sm_12")
 
 
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"kernel": "decoed"}, "unknown kernel 'decoed'; known: decode, prefill"),
-        ({"target": "sm_12"}, "unknown target 'sm_12'; known: sm_80"),
-        ({"dtype": "float64"}, "unknown dtype 'float64'; known: float16"),
-    ],
-)
-def test_unknown_names_list_the_known_ones(changed, message):
-    with pytest.raises(ValueError, match=message):
-        compile_resources(**{"kernel": "decode", "target": "sm_90", "head_dim": 64, **changed})
+def test_the_command_keeps_the_table_and_exits_with_1_on_a_complaint(monkeypatch, tmp_path):
+    def compiled(form, target):
+        return replace(ROW, kernel=form.kernel, case=form.case, target=target, spill_bytes=8 * ("256" in form.case))
 
-
-def test_the_command_prints_a_table_and_writes_json(monkeypatch, tmp_path):
-    def made(kernel, target, *, head_dim, dtype):
-        return Resources(kernel, target, head_dim, 1, 16, dtype, 100, 8 if head_dim == 256 else 0, 1024, 4)
-
-    monkeypatch.setattr(aot, "compile_resources", made)
-    result = CliRunner().invoke(aot.main, ["--target", "sm_90", "--json", str(tmp_path / "rows.json")])
-    rows = json.loads((tmp_path / "rows.json").read_text())
-    assert len(rows) == 30
-    assert rows[0]["registers"] == 100
-    assert "30 configurations, 10 with a complaint" in result.output
+    monkeypatch.setattr(aot, "compile_form", compiled)
+    files = ["--table", str(tmp_path / "aot.csv"), "--report", str(tmp_path / "AOT.md")]
+    result = CliRunner().invoke(aot.main, ["--target", "sm_90", *files])
+    rows = read_table(tmp_path / "aot.csv")
+    spilt = [row for row in rows if row.resources.spill_bytes]
+    assert {row.key[1:] for row in rows} == {(form.kernel, form.case, "sm_90") for form in forms.forms("sm_90")}
+    assert spilt
+    assert f"{len(rows)} forms, {len(spilt)} complaints" in result.output
     assert result.exit_code == 1
-
-
-def test_configurations_name_dtypes_that_torch_knows():
-    assert {getattr(torch, dtype).itemsize for _, _, _, dtype in aot.configurations()} == {2, 4}
+    assert (tmp_path / "AOT.md").read_text() == report(rows)
