@@ -47,6 +47,22 @@ def test_it_attends_to_contexts_of_any_length(paged, dtype, query_lens):
     paged.assert_attends(case, *attend(case))
 
 
+@pytest.mark.parametrize("head_dim", [64, 80, 33])
+def test_bfloat16_is_attended_to_on_a_cpu_that_cannot_multiply_pairs_of_it(paged, head_dim, monkeypatch):
+    monkeypatch.setattr("kvproof_kernels.cpu.formats.CAN_MULTIPLY_PAIRS", False)
+    case = paged.draw([5, 33, 600], [1, 3, 40], head_dim=head_dim, dtype=torch.bfloat16)
+    paged.assert_attends(case, *attend(case))
+
+
+def test_a_plan_may_be_launched_on_queries_of_another_type(paged):
+    """Its scratch then holds what the other left behind, here NaN where a row of the next one is padded."""
+    case = paged.draw([40, 9], head_dim=33, dtype=torch.bfloat16)
+    launch = plan(case)
+    query = torch.full(case.query.shape, torch.nan)
+    launch(query, case.key_pool.float(), case.value_pool.float())
+    paged.assert_attends(case, *launch(case.query, case.key_pool, case.value_pool))
+
+
 @pytest.mark.parametrize("group_size", [1, 2, 3, 4, 5, 8, 40])
 def test_every_group_size_reads_its_own_head(paged, group_size):
     case = paged.draw([5, 70], [1, 3], group_size=group_size, dtype=torch.float32)

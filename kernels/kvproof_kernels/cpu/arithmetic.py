@@ -17,7 +17,7 @@ SHIFTER = 12582912.0
 """1.5·2^23: added to x it leaves the nearest integer to x in the low bits of the sum."""
 
 
-def _fused(builder: Any, a: Any, b: Any, c: Any) -> Any:
+def fused(builder: Any, a: Any, b: Any, c: Any) -> Any:
     kind = ir.FunctionType(FLOATS, [FLOATS, FLOATS, FLOATS])
     return builder.call(llvm_function(builder, f"llvm.fma.v{WIDTH}f32", kind), [a, b, c])
 
@@ -25,7 +25,7 @@ def _fused(builder: Any, a: Any, b: Any, c: Any) -> Any:
 @intrinsic
 def multiply_add(typing_context: Any, a: Any, b: Any, c: Any) -> Any:
     """a·b + c, rounded once."""
-    return LANES(LANES, LANES, LANES), lambda context, builder, signature, given: _fused(builder, *given)
+    return LANES(LANES, LANES, LANES), lambda context, builder, signature, given: fused(builder, *given)
 
 
 @intrinsic
@@ -64,13 +64,13 @@ def exponential(typing_context: Any, x: Any) -> Any:
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         (x,) = arguments
-        shifted = _fused(builder, x, constant(FLOATS, LOG2_E), constant(FLOATS, SHIFTER))
+        shifted = fused(builder, x, constant(FLOATS, LOG2_E), constant(FLOATS, SHIFTER))
         n = builder.fsub(shifted, constant(FLOATS, SHIFTER))
-        r = _fused(builder, n, constant(FLOATS, -LN2_HIGH), x)
-        r = _fused(builder, n, constant(FLOATS, -LN2_LOW), r)
+        r = fused(builder, n, constant(FLOATS, -LN2_HIGH), x)
+        r = fused(builder, n, constant(FLOATS, -LN2_LOW), r)
         y = constant(FLOATS, 1 / 5040)
         for factorial in (720, 120, 24, 6, 2, 1, 1):
-            y = _fused(builder, y, r, constant(FLOATS, 1 / factorial))
+            y = fused(builder, y, r, constant(FLOATS, 1 / factorial))
         exponent = builder.shl(builder.bitcast(shifted, INTS), constant(INTS, 23))
         power = builder.bitcast(builder.add(exponent, constant(INTS, 127 << 23)), FLOATS)
         y = builder.fmul(y, power)

@@ -15,14 +15,12 @@ import torch
 from torch import Tensor
 
 from kvproof_kernels.cpu.checks import check_launch, check_plan
+from kvproof_kernels.cpu.formats import PAIRS, Formats, formats_of
 from kvproof_kernels.cpu.layout import lay_out
-from kvproof_kernels.cpu.problem import Problem
+from kvproof_kernels.cpu.problem import Pool, Problem
 from kvproof_kernels.cpu.run import FAILED, run
 from kvproof_kernels.cpu.scratch import scratch_for
 from kvproof_kernels.cpu.threads import num_threads, run_on_all
-
-FORMATS = {torch.float32: np.float32(0), torch.float16: np.int16(0), torch.bfloat16: np.uint16(0)}
-"""By the type of the pools: what stands for it in compiled code, see ``lanes``."""
 
 
 class PagedAttention:
@@ -90,11 +88,12 @@ class PagedAttention:
         )
         head_rows = -(-self.items[:, 2] * group_size // 4) * 4
         rows = int(((self.items[:, 4] - self.items[:, 3]) * head_rows).max(initial=1))
-        self.scratch = [scratch_for(rows, head_dim, value_dim) for _ in range(self.threads)]
+        heads = int((self.items[:, 4] - self.items[:, 3]).max(initial=1))
+        self.scratch = [scratch_for(rows, heads, head_dim, value_dim) for _ in range(self.threads)]
         kept = np.where(num_parts > 1, num_parts, 0)
         self.groups = np.stack([num_parts, np.cumsum(kept) - kept], 1)
         self.parts = (
-            np.empty((kept.sum(), rows, value_dim), np.float32),
+            np.empty((kept.sum(), rows, self.scratch[0].out.shape[1]), np.float32),
             np.empty((kept.sum(), 2, rows), np.float32),
         )
         self.counters = np.zeros(FAILED + 1 + len(self.groups), np.int64)
@@ -112,41 +111,37 @@ class PagedAttention:
             out = torch.empty(self.result.shape, dtype=query.dtype)
         check_launch(query, key_pool, value_pool, out, self.heads, len(self.query))
         lse = torch.empty(out.shape[:2])
-        direct = query.dtype == torch.float32 and query.is_contiguous()
-        rows = query if direct else self.query.copy_(query)
+        formats = formats_of(query.dtype, key_pool.dtype)
+        rows = self._query_rows(query, formats)
         result = out if out.dtype == torch.float32 and out.is_contiguous() else self.result
         problem = self._problem(key_pool, value_pool)
-        stored = FORMATS[key_pool.dtype]
         self.counters[:] = 0
-        tensors = (rows.detach().numpy(), *self.per_head, result.numpy(), lse.numpy())
+        tensors = (rows, *self.per_head, result.numpy(), lse.numpy())
         plan = (self.items, self.groups, self.context_lens, self.query_starts, self.counters)
         run_on_all(
-            lambda thread: run(problem, stored, *plan, *tensors, self.scratch[thread], *self.parts), self.threads
+            lambda thread: run(problem, formats, *plan, *tensors, self.scratch[thread], *self.parts), self.threads
         )
         self._raise_for_table(key_pool)
         if result is not out:
             out.copy_(result)
         return out, lse
 
+    def _query_rows(self, query: Tensor, formats: Formats) -> Any:
+        """As compiled code reads them: float32, or the bits of bfloat16."""
+        query = query.detach().contiguous()
+        if formats.query is PAIRS:
+            return query.view(torch.uint16).numpy()
+        return (query if query.dtype == torch.float32 else self.query.copy_(query)).numpy()
+
     def _problem(self, key: Tensor, value: Tensor) -> Problem:
         num_q_heads, num_kv_heads, head_dim, value_dim, block_size = self.heads
-        size = key.element_size()
-        key_block, key_token, key_head = (size * stride for stride in key.stride()[:3])
-        value_block, value_token, value_head = (size * stride for stride in value.stride()[:3])
         table_row, table_entry = (self.block_tables.element_size() * stride for stride in self.block_tables.stride())
         return Problem(
-            key=key.data_ptr(),
-            key_block=key_block,
-            key_token=key_token,
-            key_head=key_head,
-            value=value.data_ptr(),
-            value_block=value_block,
-            value_token=value_token,
-            value_head=value_head,
+            key=in_bytes(key),
+            value=in_bytes(value),
             table=self.block_tables.data_ptr(),
             table_row=table_row,
             table_entry=table_entry,
-            element_bytes=size,
             num_blocks=len(key),
             block_size=block_size,
             num_kv_heads=num_kv_heads,
@@ -163,3 +158,7 @@ class PagedAttention:
                 f"block_tables {list(self.block_tables.shape)}: a block of sequence {seq}, within its context of "
                 f"{self.context_lens[seq]} tokens, is outside the pool of {len(key_pool)} blocks"
             )
+
+
+def in_bytes(pool: Tensor) -> Pool:
+    return Pool(pool.data_ptr(), *(pool.element_size() * stride for stride in pool.stride()[:3]))

@@ -14,6 +14,7 @@ import numpy as np
 from numba import types
 
 from kvproof_kernels.cpu.compiling import inlined
+from kvproof_kernels.cpu.elements import place_of
 from kvproof_kernels.cpu.scratch import MAXIMUM, SUM
 
 FLOAT = types.float32
@@ -21,16 +22,16 @@ INFINITY = np.float32(np.inf)
 
 
 @inlined
-def keep_part(problem: Any, item: Any, head_rows: Any, scratch: Any, part_out: Any, part_state: Any) -> None:
+def keep_part(item: Any, head_rows: Any, scratch: Any, part_out: Any, part_state: Any) -> None:
     """``part_out`` float32 [rows, value_dim], ``part_state`` float32 [2, rows]: m and l."""
     for row in range((item[4] - item[3]) * head_rows):
         part_state[0, row], part_state[1, row] = scratch.state[MAXIMUM, row], scratch.state[SUM, row]
-        for d in range(problem.value_dim):
+        for d in range(part_out.shape[1]):
             part_out[row, d] = scratch.out[row, d]
 
 
 @inlined
-def merge_parts(problem: Any, item: Any, head_rows: Any, scratch: Any, parts_out: Any, parts_state: Any) -> None:
+def merge_parts(item: Any, head_rows: Any, scratch: Any, parts_out: Any, parts_state: Any) -> None:
     """All parts of a group, [parts, rows, value_dim] and [parts, 2, rows], into ``scratch``."""
     for row in range((item[4] - item[3]) * head_rows):
         highest = -INFINITY
@@ -42,13 +43,13 @@ def merge_parts(problem: Any, item: Any, head_rows: Any, scratch: Any, parts_out
         for part in range(len(parts_out)):
             factor = FLOAT(math.exp(parts_state[part, 0, row] - base))
             total += factor * parts_state[part, 1, row]
-            for d in range(problem.value_dim):
+            for d in range(parts_out.shape[2]):
                 scratch.out[row, d] += factor * parts_out[part, row, d]
         scratch.state[MAXIMUM, row], scratch.state[SUM, row] = highest, total
 
 
 @inlined
-def finish(problem: Any, item: Any, head_rows: Any, scratch: Any, sinks: Any, out: Any, lse: Any) -> None:
+def finish(problem: Any, item: Any, head_rows: Any, scratch: Any, sinks: Any, out: Any, lse: Any, formats: Any) -> None:
     """Divide and store. ``out`` float32 [rows, num_q_heads, value_dim] and ``lse`` [rows, num_q_heads] from the
     sequence's first query row on."""
     first_row, num_rows, first_head, end_head, group = item[1], item[2], item[3], item[4], problem.group_size
@@ -66,4 +67,4 @@ def finish(problem: Any, item: Any, head_rows: Any, scratch: Any, sinks: Any, ou
             lse[query_row, query_head] = highest + FLOAT(math.log(total)) if total != 0 else -INFINITY
             factor = problem.value_scale * factor / total if total != 0 else FLOAT(0)
             for d in range(problem.value_dim):
-                out[query_row, query_head, d] = scratch.out[row, d] * factor
+                out[query_row, query_head, d] = scratch.out[row, place_of(d, formats.value)] * factor

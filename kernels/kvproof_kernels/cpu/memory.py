@@ -7,6 +7,7 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 
+from kvproof_kernels.cpu.compiling import inlined
 from kvproof_kernels.cpu.lanes import intrinsic, llvm_function
 
 CACHE_LINE = 64
@@ -32,18 +33,25 @@ def load_int64(typing_context: Any, address: Any) -> Any:
 
 @intrinsic
 def prefetch(typing_context: Any, address: Any) -> Any:
-    """Ask for the cache line at ``address``, which is soon to be read. Any address will do."""
+    """Ask for the cache line at ``address``, which is soon to be read; into the second level of the cache, which is
+    filled past the few lines that the first one can wait for. Any address will do."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         byte, number = ir.IntType(8).as_pointer(), ir.IntType(32)
         kind = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
         function = llvm_function(builder, "llvm.prefetch.p0", kind)
-        # read, keep in every level of the cache, data
-        hints = [ir.Constant(number, hint) for hint in (0, 3, 1)]
+        # read, keep in the second level of the cache, data
+        hints = [ir.Constant(number, hint) for hint in (0, 2, 1)]
         builder.call(function, [builder.inttoptr(arguments[0], byte), *hints])
         return context.get_dummy_value()
 
     return types.void(types.int64), generate
+
+
+@inlined
+def prefetch_bytes(address: Any, num_bytes: Any) -> None:
+    for line in range(0, num_bytes, CACHE_LINE):
+        prefetch(address + line)
 
 
 @intrinsic

@@ -5,23 +5,24 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
+class Pool(NamedTuple):
+    """Where K or V of block 0, token 0, head 0 stands, and how many bytes further the next of each of them."""
+
+    address: int
+    block: int
+    token: int
+    head: int
+
+
 class Problem(NamedTuple):
     """Addresses, strides in bytes, sizes and options of one launch."""
 
-    key: int
-    key_block: int
-    key_token: int
-    key_head: int
-    value: int
-    value_block: int
-    value_token: int
-    value_head: int
+    key: Pool
+    value: Pool
     table: int
     """int32, rows ``table_row`` bytes apart, entries ``table_entry``."""
     table_row: int
     table_entry: int
-    element_bytes: int
-    """Of the pools."""
     num_blocks: int
     block_size: int
     num_kv_heads: int

@@ -16,7 +16,7 @@ NEXT, FAILED = 0, 1
 @compiled
 def run(
     problem: Any,
-    stored: Any,
+    formats: Any,
     items: Any,
     groups: Any,
     context_lens: Any,
@@ -41,16 +41,15 @@ def run(
         start, end = query_starts[item[0]], query_starts[item[0] + 1]
         position = context_lens[item[0]] - (end - start) + item[1]
         head_rows = -(-item[2] * problem.group_size // 4) * 4
-        if not attend_item(problem, item, position, queries[start:end], slopes, scratch, stored):
+        if not attend_item(problem, item, position, queries[start:end], slopes, scratch, formats):
             counters[FAILED] = 1 + item[0]
             return
         num_parts, first_part = groups[item[7]]
         if num_parts > 1:
-            keep_part(
-                problem, item, head_rows, scratch, parts_out[first_part + item[8]], parts_state[first_part + item[8]]
-            )
+            place = first_part + item[8]
+            keep_part(item, head_rows, scratch, parts_out[place], parts_state[place])
             if count_up(counters.ctypes.data + 8 * (FAILED + 1 + item[7])) < num_parts - 1:
                 continue
             places = slice(first_part, first_part + num_parts)
-            merge_parts(problem, item, head_rows, scratch, parts_out[places], parts_state[places])
-        finish(problem, item, head_rows, scratch, sinks, out[start:end], lse[start:end])
+            merge_parts(item, head_rows, scratch, parts_out[places], parts_state[places])
+        finish(problem, item, head_rows, scratch, sinks, out[start:end], lse[start:end], formats)

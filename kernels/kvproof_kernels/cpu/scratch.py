@@ -10,18 +10,20 @@ from kvproof_kernels.cpu.layout import TILE
 
 
 class Scratch(NamedTuple):
-    """Arrays of one thread; ``rows`` is padded to 16, dims to 32."""
+    """Arrays of one thread; ``rows`` is padded to 16, the dims of queries to 32 and those of ``out`` to 64."""
 
     query: Any
-    """float32 [rows, head_dim], padding 0."""
+    """uint8 [rows, 4 · head_dim], padding 0: float32, or the half of it where queries are bfloat16."""
     out: Any
     """float32 [rows, value_dim]."""
     scores: Any
     """float32 [TILE, rows]."""
     state: Any
     """float32 [7, rows]: see the names below."""
-    addresses: Any
-    """int64 [2, TILE]: where K and V of the tile's tokens stand."""
+    keys: Any
+    """int64 [TILE · heads]: where the K rows of the tile's tokens stand, those of a token side by side."""
+    values: Any
+    """The same of V."""
 
 
 MAXIMUM, SUM, DECAY, LOWEST, HIGHEST, POSITION, SLOPE = range(7)
@@ -32,8 +34,9 @@ def padded(number: int, step: int) -> int:
     return -(-number // step) * step
 
 
-def scratch_for(rows: int, head_dim: int, value_dim: int) -> Scratch:
+def scratch_for(rows: int, num_heads: int, head_dim: int, value_dim: int) -> Scratch:
     rows = padded(rows, 16)
-    shapes = [(rows, padded(head_dim, 16)), (rows, padded(value_dim, 32)), (TILE, rows), (7, rows)]
-    query, out, scores, state = (np.zeros(shape, np.float32) for shape in shapes)
-    return Scratch(query, out, scores, state, np.zeros((2, TILE), np.int64))
+    query = np.zeros((rows, 4 * padded(head_dim, 32)), np.uint8)
+    shapes = [(rows, padded(value_dim, 64)), (TILE, rows), (7, rows)]
+    out, scores, state = (np.zeros(shape, np.float32) for shape in shapes)
+    return Scratch(query, out, scores, state, *(np.zeros(TILE * num_heads, np.int64) for _ in range(2)))

@@ -13,10 +13,11 @@ from numba import types
 
 from kvproof_kernels.cpu.arithmetic import store_quarter
 from kvproof_kernels.cpu.compiling import inlined
+from kvproof_kernels.cpu.elements import bytes_of, place_of, store_element
 from kvproof_kernels.cpu.lanes import WIDTH
 from kvproof_kernels.cpu.layout import TILE
-from kvproof_kernels.cpu.memory import CACHE_LINE, load_int32, prefetch
-from kvproof_kernels.cpu.products import score_4_by_4, weigh_4_by_32
+from kvproof_kernels.cpu.memory import load_int32
+from kvproof_kernels.cpu.products import OUT_STEP, score_4_by_4, weigh_4_by_64
 from kvproof_kernels.cpu.scratch import DECAY, HIGHEST, LOWEST, MAXIMUM, POSITION, SLOPE, SUM
 from kvproof_kernels.cpu.softmax import add_bias, cap_scores, hide, online_softmax, scale_scores
 
@@ -25,46 +26,56 @@ INFINITY = np.float32(np.inf)
 
 
 @inlined
-def attend_item(problem: Any, item: Any, position: Any, queries: Any, slopes: Any, scratch: Any, stored: Any) -> Any:
+def attend_item(problem: Any, item: Any, position: Any, queries: Any, slopes: Any, scratch: Any, formats: Any) -> Any:
     """Leaves maxima, sums and unnormalised output in ``scratch``; False if a table entry is outside the pool.
 
-    ``position``: of the item's first query row; ``queries``: float32 [num_tokens, num_q_heads, head_dim], from the
-    sequence's first row on.
+    ``position``: of the item's first query row; ``queries``: float32, or the bits of bfloat16 as ``formats`` says,
+    [num_tokens, num_q_heads, head_dim], from the sequence's first row on.
     """
-    seq, num_rows, first_head, end_head, first, end = item[0], item[2], item[3], item[4], item[5], item[6]
-    head_rows = -(-num_rows * problem.group_size // 4) * 4
-    num_columns = -(-(end_head - first_head) * head_rows // WIDTH) * WIDTH
-    set_up(problem, item, position, queries, slopes, scratch, head_rows)
+    seq, num_rows, first_head, first, end = item[0], item[2], item[3], item[5], item[6]
+    heads, head_rows = item[4] - first_head, -(-num_rows * problem.group_size // 4) * 4
+    num_columns = -(-heads * head_rows // WIDTH) * WIDTH
+    set_up(problem, item, position, queries, slopes, scratch, head_rows, formats)
+    num_tokens = min(TILE, end - first)
+    if not locate(problem, problem.key, seq, first, num_tokens, first_head, heads, scratch.keys):
+        return False
     for start in range(first, end, TILE):
-        num_tokens = min(TILE, end - start)
-        if not locate(problem, seq, start, num_tokens, first_head, scratch.addresses):
-            return False
-        score(problem, first_head, end_head, head_rows, num_tokens, scratch, stored)
+        locate(problem, problem.value, seq, start, num_tokens, first_head, heads, scratch.values)
+        score(problem, heads, head_rows, num_tokens, scratch, formats)
         unseen = problem.causal and start + num_tokens - 1 > position
         if problem.window:
             unseen = unseen or start <= position + num_rows - 1 - problem.window
         to_weights(problem, start - first, num_tokens, num_columns, unseen, scratch)
-        weigh(problem, first_head, end_head, head_rows, num_tokens, scratch, stored)
+        num_next = min(TILE, end - start - num_tokens)
+        if not locate(problem, problem.key, seq, start + num_tokens, num_next, first_head, heads, scratch.keys):
+            return False
+        weigh(problem, heads, head_rows, num_tokens, num_next, scratch, formats)
+        num_tokens = num_next
     return True
 
 
 @inlined
-def set_up(problem: Any, item: Any, position: Any, queries: Any, slopes: Any, scratch: Any, head_rows: Any) -> None:
+def set_up(
+    problem: Any, item: Any, position: Any, queries: Any, slopes: Any, scratch: Any, head_rows: Any, formats: Any
+) -> None:
     """Query rows next to each other, those of one key head together; what each of them sees; nothing seen yet."""
     first_row, num_rows, first_head, end_head, first, end = item[1], item[2], item[3], item[4], item[5], item[6]
-    group, state = problem.group_size, scratch.state
+    group, state, size = problem.group_size, scratch.state, bytes_of(formats.query)
     state[MAXIMUM, :], state[SUM, :] = -INFINITY, 0
     state[LOWEST, :], state[HIGHEST, :] = 0, FLOAT(end - first)
     for head in range(end_head - first_head):
         for member in range(head_rows):
             row = head * head_rows + member
             scratch.out[row, :] = 0
+            scratch.query[row, :] = 0
             if member >= num_rows * group:
-                scratch.query[row, :] = 0
                 continue
             query_head = (first_head + head) * group + member % group
+            address = scratch.query.ctypes.data + row * scratch.query.shape[1]
             for d in range(problem.head_dim):
-                scratch.query[row, d] = queries[first_row + member // group, query_head, d]
+                store_element(
+                    address + size * place_of(d, formats.key), queries[first_row + member // group, query_head, d]
+                )
             place = position + member // group - first
             state[POSITION, row] = FLOAT(place)
             if problem.causal:
@@ -76,8 +87,10 @@ def set_up(problem: Any, item: Any, position: Any, queries: Any, slopes: Any, sc
 
 
 @inlined
-def locate(problem: Any, seq: Any, start: Any, num_tokens: Any, first_head: Any, addresses: Any) -> Any:
-    """Addresses of the tile's K and V rows of the first head; a multiple of 4, the last token's again."""
+def locate(
+    problem: Any, pool: Any, seq: Any, start: Any, num_tokens: Any, first_head: Any, heads: Any, rows: Any
+) -> Any:
+    """Addresses of the tile's K or V rows, by token and head; of a multiple of 4 tokens, the last one's again."""
     table = problem.table + seq * problem.table_row
     block, block_index = -1, -1
     for t in range(-(-num_tokens // 4) * 4):
@@ -88,42 +101,30 @@ def locate(problem: Any, seq: Any, start: Any, num_tokens: Any, first_head: Any,
             if block < 0 or block >= problem.num_blocks:
                 return False
         slot = token - block_index * problem.block_size
-        addresses[0, t] = (
-            problem.key + block * problem.key_block + slot * problem.key_token + first_head * problem.key_head
-        )
-        addresses[1, t] = (
-            problem.value + block * problem.value_block + slot * problem.value_token + first_head * problem.value_head
-        )
+        place = pool.address + block * pool.block + slot * pool.token + first_head * pool.head
+        for head in range(heads):
+            rows[t * heads + head] = place + head * pool.head
     return True
 
 
 @inlined
-def score(
-    problem: Any, first_head: Any, end_head: Any, head_rows: Any, num_tokens: Any, scratch: Any, stored: Any
-) -> None:
-    """q·k of all rows with all tokens of the tile; asks for the tile's V in the meantime."""
-    keys, values = scratch.addresses[0], scratch.addresses[1]
-    query_bytes, stride = 4 * scratch.query.shape[1], 4 * scratch.scores.shape[1]
-    size = problem.element_bytes
-    value_bytes = problem.value_dim * size
+def score(problem: Any, heads: Any, head_rows: Any, num_tokens: Any, scratch: Any, formats: Any) -> None:
+    """q·k of all rows with all tokens of the tile; asks for the tile's V in the meantime, in the order of memory."""
+    query_bytes, stride = scratch.query.shape[1], 4 * scratch.scores.shape[1]
     for t in range(0, num_tokens, 4):
-        for head in range(end_head - first_head):
-            offset = head * problem.key_head
-            for token in range(t, t + 4):
-                for line in range(0, value_bytes, CACHE_LINE):
-                    prefetch(values[token] + head * problem.value_head + line)
+        for head in range(heads):
+            ahead = scratch.values.ctypes.data + 8 * (t * heads + 4 * head)
             for row in range(head * head_rows, (head + 1) * head_rows, 4):
                 products = score_4_by_4(
                     scratch.query.ctypes.data + row * query_bytes,
                     query_bytes,
-                    keys[t] + offset,
-                    keys[t + 1] + offset,
-                    keys[t + 2] + offset,
-                    keys[t + 3] + offset,
+                    scratch.keys.ctypes.data + 8 * (t * heads + head),
+                    8 * heads,
                     problem.head_dim,
-                    stored,
-                    size,
+                    ahead,
+                    formats,
                 )
+                ahead = 0
                 place = scratch.scores.ctypes.data + t * stride + 4 * row
                 store_quarter(place, products, 0)
                 store_quarter(place + stride, products, 1)
@@ -150,25 +151,26 @@ def to_weights(problem: Any, first: Any, num_tokens: Any, num_columns: Any, unse
 
 
 @inlined
-def weigh(
-    problem: Any, first_head: Any, end_head: Any, head_rows: Any, num_tokens: Any, scratch: Any, stored: Any
-) -> None:
-    """Add the tile's weighted V rows to the output."""
+def weigh(problem: Any, heads: Any, head_rows: Any, num_tokens: Any, num_next: Any, scratch: Any, formats: Any) -> None:
+    """Add the tile's weighted V rows to the output; asks for K of the next tile, ``num_next`` tokens, meanwhile."""
     stride, out_bytes = 4 * scratch.scores.shape[1], 4 * scratch.out.shape[1]
-    size = problem.element_bytes
-    for head in range(end_head - first_head):
+    for head in range(heads):
+        num_ahead = heads * num_next - head * num_tokens
         for row in range(head * head_rows, (head + 1) * head_rows, 4):
-            for d in range(0, problem.value_dim, 2 * WIDTH):
-                weigh_4_by_32(
+            for d in range(0, problem.value_dim, OUT_STEP):
+                weigh_4_by_64(
                     scratch.scores.ctypes.data + 4 * row,
                     stride,
                     num_tokens,
-                    scratch.addresses.ctypes.data + 8 * TILE,
-                    head * problem.value_head + d * size,
-                    problem.value_dim - d,
-                    stored,
-                    size,
+                    scratch.values.ctypes.data + 8 * head,
+                    8 * heads,
+                    d,
+                    problem.value_dim,
                     scratch.out.ctypes.data + row * out_bytes + 4 * d,
                     out_bytes,
                     scratch.state.ctypes.data + DECAY * stride + 4 * row,
+                    scratch.keys.ctypes.data + 8 * head * num_tokens,
+                    num_ahead,
+                    formats.value,
                 )
+            num_ahead = 0
