@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from triton.runtime.jit import JITFunction
 
-from kvproof_kernels import steps
+from kvproof_kernels import old_steps as steps
 from kvproof_kernels.block_copy import block_copy_kernel
 from kvproof_kernels.cache_write import cache_write_kernel
 from kvproof_kernels.chips import CHIPS

@@ -21,9 +21,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kvproof_kernels.launch import LOG2_E, Configuration, configure, launch, strides
-from kvproof_kernels.steps import finish_softmax, gather_rows, online_softmax, walk_block_table
-from kvproof_kernels.validation import check_attention, check_query_start
+from kvproof_kernels.old_launch import LOG2_E, Configuration, configure, launch, strides
+from kvproof_kernels.old_steps import finish_softmax, gather_rows, online_softmax, walk_block_table
+from kvproof_kernels.old_validation import check_attention, check_query_start
 
 UNSPECIALIZED = [
     "block_tables", "context_lens", "query_start", "lse", "stride_table", "stride_lse", "group_size", "block_size",

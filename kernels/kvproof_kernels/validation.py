@@ -1,160 +1,197 @@
-"""What the kernels demand of their tensors, checked once a launch on the host, without reading their contents."""
+"""What the kernels demand of their tensors, checked on the host; contents are read only where a function says so."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from kvproof_kernels.launch import DTYPES, MAX_HEAD_DIM, is_interpreted, strides
+from kvproof_kernels.geometry import HEAD_DIM_STEP, MAX_BLOCK_SIZE, Geometry
+from kvproof_kernels.launch import is_interpreted, strides
+from kvproof_kernels.tensor_checks import (
+    check_device,
+    check_dims,
+    check_dtype,
+    check_same_dtype,
+    check_shape,
+    check_unit_stride,
+    shape_of,
+)
+from kvproof_kernels.tiles import CODES, DTYPES, MAX_HEAD_DIM, MAX_REST_DIM
 
-HEAD_DIM_STEP = 16
-"""Head and value dims are multiples of this: the compiled kernels rely on aligned rows."""
-MAX_BLOCK_SIZE = 256
+SCALE_SHAPES = {"head": (2,), "token": (0, 1, 2)}
+"""Dims of the pool that the scales have."""
 
 
-def check_attention(
+def check_tables(
+    block_tables: Tensor,
+    context_lens: Sequence[int],
+    query_lens: Sequence[int],
+    block_size: int,
+    common_prefix_blocks: int = 0,
+) -> None:
+    """One row of the table a sequence, wide enough for its context."""
+    check_dims("block_tables", block_tables, 2)
+    check_dtype("block_tables", block_tables, torch.int32)
+    check_unit_stride(block_tables=block_tables)
+    num_seqs, width = block_tables.shape
+    if not len(context_lens) == len(query_lens) == num_seqs:
+        raise ValueError(
+            f"block_tables {shape_of(block_tables)} has {num_seqs} rows, there are {len(context_lens)} context_lens "
+            f"and {len(query_lens)} query_lens"
+        )
+    for name, lens in (("context_lens", context_lens), ("query_lens", query_lens)):
+        if min(lens, default=0) < 0:
+            raise ValueError(f"{name} must not be negative, got {list(lens)}")
+    longest = max(context_lens, default=0)
+    if longest > width * block_size:
+        raise ValueError(
+            f"context_lens: {longest} tokens of sequence {list(context_lens).index(longest)} need "
+            f"{-(-longest // block_size)} blocks of {block_size}; block_tables {shape_of(block_tables)} has {width}"
+        )
+    if not 0 <= common_prefix_blocks <= width:
+        raise ValueError(f"common_prefix_blocks {common_prefix_blocks}: block_tables has {width} columns")
+
+
+def check_launch(
+    geometry: Geometry,
+    num_tokens: int,
     query: Tensor,
     key_pool: Tensor,
     value_pool: Tensor,
-    block_tables: Tensor,
-    context_lens: Tensor,
     out: Tensor,
-    lse: Tensor,
-    query_start: Tensor | None = None,
+    block_tables: Tensor,
 ) -> None:
-    """Shapes, dtypes, devices and strides of one attention launch; see ``paged_decode`` and ``paged_prefill``."""
+    """Shapes, dtypes, devices and strides of one attention launch; see ``plan.PagedAttention``."""
     check_pools(key_pool, value_pool)
-    _check_dims("query", query, 3)
-    num_tokens, num_q_heads, head_dim = query.shape
-    num_kv_heads, value_dim = key_pool.shape[2], value_pool.shape[3]
-    if head_dim != key_pool.shape[3]:
-        raise ValueError(f"query {_shape(query)} has head_dim {head_dim}, key_pool {_shape(key_pool)} another")
-    if num_q_heads == 0 or num_q_heads % num_kv_heads:
-        raise ValueError(
-            f"query {_shape(query)} has {num_q_heads} heads, which must be a multiple of the {num_kv_heads} "
-            f"key heads of key_pool {_shape(key_pool)}"
-        )
-    _check_same_dtype("query", query, "key_pool", key_pool)
-    num_seqs = num_tokens if query_start is None else query_start.shape[0] - 1
-    _check_table(block_tables, context_lens, num_seqs)
-    _check_shape("out", out, (num_tokens, num_q_heads, value_dim))
-    _check_same_dtype("out", out, "query", query)
-    _check_shape("lse", lse, (num_tokens, num_q_heads))
-    _check_dtype("lse", lse, torch.float32)
-    named = {"key_pool": key_pool, "value_pool": value_pool, "block_tables": block_tables} | (
-        {"context_lens": context_lens, "out": out, "lse": lse}
-        | ({} if query_start is None else {"query_start": query_start})
-    )
-    _check_device(query, named)
+    check_shape("query", query, (num_tokens, geometry.num_q_heads, geometry.head_dim))
+    for name, pool, dim in (
+        ("key_pool", key_pool, geometry.head_dim),
+        ("value_pool", value_pool, geometry.value_dim),
+    ):
+        check_shape(name, pool, (pool.shape[0], geometry.block_size, geometry.num_kv_heads, dim))
+        check_dtype(name, pool, geometry.kv_dtype)
+    check_shape("out", out, (num_tokens, geometry.num_q_heads, geometry.value_dim))
+    for name, tensor in (("query", query), ("out", out)):
+        check_dtype(name, tensor, geometry.dtype)
+    if geometry.mla and (key_pool.data_ptr(), key_pool.stride()) != (value_pool.data_ptr(), value_pool.stride()):
+        raise ValueError("value_pool must be the view key_pool[..., :value_dim] with MLA; it is another tensor")
+    check_device(query, {"key_pool": key_pool, "value_pool": value_pool, "out": out, "block_tables": block_tables})
     check_rows(query=query, key_pool=key_pool, value_pool=value_pool, out=out)
-    _check_unit_stride(block_tables=block_tables, lse=lse)
+
+
+def check_scales(geometry: Geometry, key_pool: Tensor, key_scale: Tensor | None, value_scale: Tensor | None) -> None:
+    """Scales a head [num_kv_heads] or a token [num_blocks, block_size, num_kv_heads], if the geometry has them."""
+    for name, scale in (("key_scale", key_scale), ("value_scale", value_scale)):
+        if (dims := SCALE_SHAPES.get(geometry.kv_scales)) is None:
+            if scale is not None:
+                raise ValueError(f"{name} {shape_of(scale)} was given, but one scale serves the whole tensor")
+            continue
+        if scale is None:
+            raise ValueError(f"{name} is missing: there is one scale a {geometry.kv_scales}")
+        check_shape(name, scale, tuple(key_pool.shape[dim] for dim in dims))
+        check_dtype(name, scale, torch.float32)
+        check_device(key_pool, {name: scale})
+        check_unit_stride(**{name: scale})
+    if key_scale is not None and value_scale is not None and key_scale.stride() != value_scale.stride():
+        raise ValueError(
+            f"key_scale and value_scale must have the same strides, not {key_scale.stride()}, {value_scale.stride()}"
+        )
+
+
+def check_ids(
+    block_tables: Tensor, context_lens: Sequence[int], key_pool: Tensor, common_prefix_blocks: int = 0
+) -> None:
+    """Every block that will be read lies in the pool, and the common prefix is common. Reads the table."""
+    table, num_blocks, block_size = block_tables.cpu(), key_pool.shape[0], key_pool.shape[1]
+    for i, context_len in enumerate(context_lens):
+        read = table[i, : -(-context_len // block_size)]
+        outside = ((read < 0) | (read >= num_blocks)).nonzero().flatten().tolist()
+        if outside:
+            raise ValueError(
+                f"block_tables[{i}, {outside[0]}] is {int(read[outside[0]])}: "
+                f"key_pool {shape_of(key_pool)} has the blocks 0 to {num_blocks - 1}"
+            )
+    common = table[:, :common_prefix_blocks]
+    if len(common) and not torch.equal(common, common[:1].expand_as(common)):
+        raise ValueError(f"common_prefix_blocks is {common_prefix_blocks}, but the sequences' tables differ there")
+
+
+def check_partials(
+    partial_out: Tensor, partial_lse: Tensor, partial_start: Tensor, sinks: Tensor, out: Tensor, lse: Tensor
+) -> None:
+    """Shapes, dtypes, devices and strides of one merge; see ``combine.combine``."""
+    check_dims("out", out, 3)
+    num_tokens, num_q_heads, value_dim = out.shape
+    check_dims("partial_out", partial_out, 3)
+    num_partials = partial_out.shape[0]
+    shapes = {"partial_out": (num_partials, num_q_heads, value_dim), "partial_lse": (num_partials, num_q_heads)}
+    shapes |= {"partial_start": (num_tokens + 1,), "sinks": (num_q_heads,), "lse": (num_tokens, num_q_heads)}
+    given = {"partial_out": partial_out, "partial_lse": partial_lse, "partial_start": partial_start}
+    given |= {"sinks": sinks, "lse": lse}
+    for name, tensor in given.items():
+        check_shape(name, tensor, shapes[name])
+        check_dtype(name, tensor, torch.int32 if name == "partial_start" else torch.float32)
+    for name in ("partial_out", "partial_lse"):
+        if not given[name].is_contiguous():
+            raise ValueError(f"{name} {shape_of(given[name])} has strides {given[name].stride()}; it must be packed")
+    if out.dtype not in DTYPES:
+        raise TypeError(f"out is {out.dtype}; the kernels take {', '.join(map(str, DTYPES))}")
+    check_device(out, given)
+    check_unit_stride(out=out, **given)
 
 
 def check_write(key: Tensor, value: Tensor, key_pool: Tensor, value_pool: Tensor, slot_mapping: Tensor) -> None:
     """Shapes, dtypes, devices and strides of one cache write; see ``write_cache``."""
     check_pools(key_pool, value_pool)
-    _check_dims("key", key, 3)
+    check_dims("key", key, 3)
     num_tokens = key.shape[0]
-    _check_shape("key", key, (num_tokens, *key_pool.shape[2:]))
-    _check_shape("value", value, (num_tokens, *value_pool.shape[2:]))
-    _check_same_dtype("key", key, "key_pool", key_pool)
-    _check_same_dtype("value", value, "value_pool", value_pool)
-    _check_shape("slot_mapping", slot_mapping, (num_tokens,))
-    _check_dtype("slot_mapping", slot_mapping, torch.int64)
-    _check_device(key, {"value": value, "key_pool": key_pool, "slot_mapping": slot_mapping})
+    check_shape("key", key, (num_tokens, *key_pool.shape[2:]))
+    check_shape("value", value, (num_tokens, *value_pool.shape[2:]))
+    check_same_dtype("key", key, "key_pool", key_pool)
+    check_same_dtype("value", value, "value_pool", value_pool)
+    check_shape("slot_mapping", slot_mapping, (num_tokens,))
+    check_dtype("slot_mapping", slot_mapping, torch.int64)
+    check_device(key, {"value": value, "key_pool": key_pool, "slot_mapping": slot_mapping})
     check_rows(key=key, value=value, key_pool=key_pool, value_pool=value_pool)
-    _check_unit_stride(slot_mapping=slot_mapping)
-
-
-def check_query_start(query_start: Tensor, block_tables: Tensor, max_query_len: int) -> None:
-    """``query_start`` [num_seqs + 1] int32, and the host's bound of the query rows a sequence."""
-    _check_dims("query_start", query_start, 1)
-    _check_dims("block_tables", block_tables, 2)
-    _check_dtype("query_start", query_start, torch.int32)
-    _check_shape("query_start", query_start, (block_tables.shape[0] + 1,))
-    _check_unit_stride(query_start=query_start)
-    if max_query_len < 0:
-        raise ValueError(f"max_query_len must not be negative, got {max_query_len}")
+    check_unit_stride(slot_mapping=slot_mapping)
 
 
 def check_pools(key_pool: Tensor, value_pool: Tensor) -> None:
     """Two pools [num_blocks, block_size, num_kv_heads, head_dim or value_dim] that agree in all but the last size."""
+    widest = MAX_HEAD_DIM + MAX_REST_DIM
     for name, pool in (("key_pool", key_pool), ("value_pool", value_pool)):
-        _check_dims(name, pool, 4)
+        check_dims(name, pool, 4)
         if 0 in pool.shape:
-            raise ValueError(f"{name} {_shape(pool)} is empty")
+            raise ValueError(f"{name} {shape_of(pool)} is empty")
         if pool.shape[1] > MAX_BLOCK_SIZE:
-            raise ValueError(f"{name} {_shape(pool)} has block_size {pool.shape[1]}; at most {MAX_BLOCK_SIZE}")
-        if pool.shape[3] % HEAD_DIM_STEP or pool.shape[3] > MAX_HEAD_DIM:
+            raise ValueError(f"{name} {shape_of(pool)} has block_size {pool.shape[1]}; at most {MAX_BLOCK_SIZE}")
+        if pool.shape[3] % HEAD_DIM_STEP or pool.shape[3] > widest:
             raise ValueError(
-                f"{name} {_shape(pool)} has head_dim {pool.shape[3]}; it must be a multiple of {HEAD_DIM_STEP}, "
-                f"at most {MAX_HEAD_DIM}"
+                f"{name} {shape_of(pool)} has head_dim {pool.shape[3]}; it must be a multiple of {HEAD_DIM_STEP}, "
+                f"at most {widest}"
             )
-        if pool.dtype not in DTYPES:
-            raise TypeError(f"{name} is {pool.dtype}; the kernels take {', '.join(map(str, DTYPES))}")
+        if pool.dtype not in (*DTYPES, *CODES):
+            raise TypeError(f"{name} is {pool.dtype}; the kernels take {', '.join(map(str, (*DTYPES, *CODES)))}")
     if key_pool.shape[:3] != value_pool.shape[:3]:
         raise ValueError(
-            f"key_pool {_shape(key_pool)} and value_pool {_shape(value_pool)} must agree in "
+            f"key_pool {shape_of(key_pool)} and value_pool {shape_of(value_pool)} must agree in "
             "[num_blocks, block_size, num_kv_heads]"
         )
-    _check_same_dtype("value_pool", value_pool, "key_pool", key_pool)
-    _check_device(key_pool, {"value_pool": value_pool})
+    check_same_dtype("value_pool", value_pool, "key_pool", key_pool)
+    check_device(key_pool, {"value_pool": value_pool})
 
 
 def check_rows(**tensors: Tensor) -> None:
     """Unit last stride; on a GPU also rows that start at multiples of 16 elements, which compiled kernels rely on."""
-    _check_unit_stride(**tensors)
+    check_unit_stride(**tensors)
     for name, tensor in tensors.items():
         if is_interpreted(tensor.device):
             continue
         odd = [stride for stride in strides(tensor)[:-1] if stride % HEAD_DIM_STEP or stride >= 2**31]
         if odd or tensor.data_ptr() % 16:
             raise ValueError(
-                f"{name} {_shape(tensor)} with strides {tuple(tensor.stride())} must start at a multiple of 16 bytes "
+                f"{name} {shape_of(tensor)} with strides {tuple(tensor.stride())} must start at a multiple of 16 bytes "
                 f"and have strides below 2^31 that are multiples of {HEAD_DIM_STEP} elements"
             )
-
-
-def _check_table(block_tables: Tensor, context_lens: Tensor, num_seqs: int) -> None:
-    _check_dims("block_tables", block_tables, 2)
-    _check_shape("block_tables", block_tables, (num_seqs, block_tables.shape[1]))
-    _check_dtype("block_tables", block_tables, torch.int32)
-    _check_shape("context_lens", context_lens, (num_seqs,))
-    _check_dtype("context_lens", context_lens, torch.int32)
-    _check_unit_stride(context_lens=context_lens)
-
-
-def _check_dims(name: str, tensor: Tensor, num_dims: int) -> None:
-    if tensor.dim() != num_dims:
-        raise ValueError(f"{name} {_shape(tensor)} must have {num_dims} dims")
-
-
-def _check_shape(name: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
-    if tuple(tensor.shape) != shape:
-        raise ValueError(f"{name} {_shape(tensor)} must be {list(shape)}")
-
-
-def _check_dtype(name: str, tensor: Tensor, dtype: torch.dtype) -> None:
-    if tensor.dtype != dtype:
-        raise TypeError(f"{name} {_shape(tensor)} is {tensor.dtype}; it must be {dtype}")
-
-
-def _check_same_dtype(name: str, tensor: Tensor, other_name: str, other: Tensor) -> None:
-    if tensor.dtype != other.dtype:
-        raise TypeError(f"{name} is {tensor.dtype}, {other_name} {other.dtype}; they must be the same")
-
-
-def _check_device(first: Tensor, others: dict[str, Tensor]) -> None:
-    for name, tensor in others.items():
-        if tensor.device != first.device:
-            raise ValueError(f"{name} {_shape(tensor)} is on {tensor.device}, the other tensors on {first.device}")
-
-
-def _check_unit_stride(**tensors: Tensor) -> None:
-    for name, tensor in tensors.items():
-        if tensor.shape[-1] > 1 and tensor.stride(-1) != 1:
-            raise ValueError(f"{name} {_shape(tensor)} has last stride {tensor.stride(-1)}; it must be 1")
-
-
-def _shape(tensor: Tensor) -> str:
-    return str(list(tensor.shape))

@@ -5,10 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+
+from kvproof_kernels.geometry import Geometry
+from kvproof_kernels.plan import PagedAttention
 
 # Unit roundoff and smallest subnormal. The interpreter truncates stores to bfloat16, hence one bit less for the output.
 UNIT = {torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8, torch.float32: 2.0**-24}
@@ -30,8 +34,18 @@ class Case:
     scale: float
 
     @property
-    def pools(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        return self.key_pool, self.value_pool, self.block_tables, self.context_lens
+    def geometry(self) -> Geometry:
+        _, block_size, num_kv_heads, head_dim = self.key_pool.shape
+        dims = (self.query.shape[1], num_kv_heads, head_dim, self.value_pool.shape[3], block_size)
+        return Geometry(*dims, self.query.dtype, self.key_pool.dtype, self.scale)
+
+    def plan(self, *, geometry: Geometry | None = None, **options: Any) -> PagedAttention:
+        lens = (self.context_lens.tolist(), self.query_lens)
+        return PagedAttention(geometry or self.geometry, self.block_tables, *lens, **options)
+
+    def run(self, **options: Any) -> tuple[Tensor, Tensor]:
+        """Output and LSE of our kernel; ``options`` of ``plan.PagedAttention``."""
+        return self.plan(**options)(self.query, self.key_pool, self.value_pool)
 
 
 def draw(

@@ -13,8 +13,8 @@ import triton.language as tl
 from triton.runtime.jit import JITFunction
 
 from kvproof_kernels import steps
+from kvproof_kernels.attention import paged_attention, paged_attention_kernel
 from kvproof_kernels.cache_write import cache_write_kernel
-from kvproof_kernels.decode import decode_kernel, paged_decode
 from kvproof_kernels.interpreter import is_kernel, run_interpreted
 from kvproof_kernels.resources import compile_resources
 
@@ -41,9 +41,9 @@ def test_a_kernel_may_call_pieces_and_reductions():
 def test_a_launch_leaves_triton_as_it_was(paged):
     before = {name: vars(tl)[name] for name in ("max", "sum", "load", "store", "dot", "reduce", "range")}
     case = paged.draw([5])
-    paged_decode(case.query, *case.pools, scale=case.scale)
+    case.run()
     assert {name: vars(tl)[name] for name in before} == before
-    assert isinstance(decode_kernel, JITFunction)
+    assert isinstance(paged_attention_kernel, JITFunction)
     assert isinstance(steps.online_softmax, JITFunction)
 
 
@@ -56,31 +56,36 @@ def test_a_failing_launch_leaves_triton_as_it_was_too():
 
 def test_kernels_compile_after_they_were_interpreted(paged, triton_cache):
     case = paged.draw([5])
-    paged_decode(case.query, *case.pools, scale=case.scale)
+    case.run()
     assert compile_resources("decode", "sm_90", head_dim=64).registers > 0
 
 
 def test_both_forms_count_as_kernels():
     assert is_kernel(cache_write_kernel)
-    assert not is_kernel(paged_decode)
+    assert not is_kernel(paged_attention)
 
 
 SCRIPT = """
 import sys, torch
-from kvproof_kernels.decode import decode_kernel, paged_decode
+from kvproof_kernels.attention import paged_attention_kernel
+from kvproof_kernels.geometry import Geometry
+from kvproof_kernels.plan import PagedAttention
 from kvproof_kernels.resources import compile_resources
-cases, results = torch.load(sys.argv[1]), sys.argv[2]
-torch.save([paged_decode(*case, scale=0.125) for case in cases], results)
+cases, results = torch.load(sys.argv[1], weights_only=False), sys.argv[2]
+torch.save([PagedAttention(*plan)(*tensors) for plan, tensors in cases], results)
 try:
     compile_resources("decode", "sm_90", head_dim=64)
 except ValueError as error:
-    print(type(decode_kernel).__name__, error)
+    print(type(paged_attention_kernel).__name__, error)
 """
 
 
 def test_the_users_own_switch_gives_the_same_bits(paged, tmp_path):
     drawn = [paged.draw([5, 140], dtype=dtype) for dtype in (torch.float16, torch.bfloat16, torch.float32)]
-    cases = [(case.query, *case.pools) for case in drawn]
+    cases = [
+        ((case.geometry, case.block_tables, [5, 140], [1, 1]), (case.query, case.key_pool, case.value_pool))
+        for case in drawn
+    ]
     torch.save(cases, tmp_path / "cases.pt")
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, str(tmp_path / "cases.pt"), str(tmp_path / "results.pt")],
@@ -90,7 +95,7 @@ def test_the_users_own_switch_gives_the_same_bits(paged, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("InterpretedFunction TRITON_INTERPRET is set")
-    for case, (out, lse) in zip(cases, torch.load(tmp_path / "results.pt"), strict=True):
-        here = paged_decode(*case, scale=0.125)
+    for case, (out, lse) in zip(drawn, torch.load(tmp_path / "results.pt"), strict=True):
+        here = case.run()
         assert torch.equal(here[0], out)
         assert torch.equal(here[1], lse)

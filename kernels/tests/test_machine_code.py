@@ -6,7 +6,8 @@ import inspect
 
 import pytest
 
-from kvproof_kernels import machine_code, steps
+from kvproof_kernels import machine_code
+from kvproof_kernels import old_steps as steps
 from kvproof_kernels.machine_code import MachineCode, UnreadableCode, lines_of, load_lines, read_code
 
 ROWS = frozenset({("steps.py", 32)})

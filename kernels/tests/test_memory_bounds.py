@@ -9,6 +9,7 @@ import ctypes
 import mmap
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -33,23 +34,41 @@ def fence(tensor: torch.Tensor, at_end: bool) -> torch.Tensor:
 
 
 def attend_between_fences(at_end: bool) -> None:
-    from kvproof_kernels.decode import paged_decode
-    from kvproof_kernels.prefill import paged_prefill
+    from kvproof_kernels.geometry import Geometry
+    from kvproof_kernels.plan import PagedAttention
 
-    lens, ids = [1, 37, 35], [[7, -1, 2**30, -1], [0, 6, 2, -1], [1, 3, 5, 2**30]]
-    tables = torch.tensor(ids, dtype=torch.int32)
-    pools = [torch.randn(8, 16, 2, 80).half() for _ in range(2)]
-    for rows, starts in ((3, None), (20, [0, 1, 8, 20])):
-        tensors = [torch.randn(rows, 6, 80).half(), *pools, tables, torch.tensor(lens, dtype=torch.int32)]
-        tensors += [] if starts is None else [torch.tensor(starts, dtype=torch.int32)]
-        results = {"out": torch.zeros(rows, 6, 80).half(), "lse": torch.zeros(rows, 6)}
-        fenced = [fence(tensor, at_end) for tensor in tensors]
-        options = {name: fence(tensor, at_end) for name, tensor in results.items()}
-        if starts is None:
-            paged_decode(*fenced, scale=0.1, **options)
-        else:
-            paged_prefill(*fenced, max_query_len=12, scale=0.1, **options)
-        assert options["out"].isfinite().all()
+    geometry = Geometry(6, 2, 80, 80, 16, torch.float16, torch.float16, 0.1, alibi_slopes=(0.1,) * 6, sinks=(0.0,) * 6)
+    tables = torch.tensor([[7, -1, 2**30, -1], [0, 6, 2, -1], [1, 3, 5, 2**30]], dtype=torch.int32)
+    pools = [fence(torch.randn(8, 16, 2, 80).half(), at_end) for _ in range(2)]
+    for query_lens in ([1, 1, 1], [1, 7, 12]):
+        rows = sum(query_lens)
+        attend = PagedAttention(geometry, fence(tables, at_end), [1, 37, 35], query_lens)
+        fence_plan(attend, at_end)
+        out, lse = attend(
+            fence(torch.randn(rows, 6, 80).half(), at_end), *pools, fence(torch.zeros(rows, 6, 80).half(), at_end)
+        )
+        assert out.isfinite().all()
+        assert lse.isfinite().all()
+
+
+def fence_plan(attend, at_end: bool) -> None:
+    """What the plan keeps on the device, between pages of its own too."""
+    work = {name: fence(getattr(attend.work, name), at_end) for name in ("items", "positions", "partial_start")}
+    terms = {
+        name: fence(getattr(attend.terms, name), at_end) for name in ("slopes", "sinks", "key_scales", "value_scales")
+    }
+    attend.work, attend.terms = replace(attend.work, **work), replace(attend.terms, **terms)
+
+
+def merge_between_fences(at_end: bool) -> None:
+    from kvproof_kernels.combine import combine
+
+    parts = [fence(part, at_end) for part in (torch.randn(7, 3, 80), torch.randn(7, 3))]
+    starts, sinks = torch.tensor([0, 2, 2, 7], dtype=torch.int32), torch.zeros(3)
+    results = [fence(torch.zeros(3, 3, 80), at_end), fence(torch.zeros(3, 3), at_end)]
+    combine(*parts, fence(starts, at_end), fence(sinks, at_end), *results)
+    assert results[0][1].count_nonzero() == 0
+    assert results[0][[0, 2]].count_nonzero() == 480
 
 
 def move_between_fences(at_end: bool) -> None:
@@ -67,8 +86,8 @@ def move_between_fences(at_end: bool) -> None:
 @pytest.mark.parametrize("at_end", [True, False], ids=["end", "start"])
 def test_nothing_outside_the_tensors_is_touched(at_end):
     script = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
-    script += "from test_memory_bounds import attend_between_fences, move_between_fences\n"
-    script += f"attend_between_fences({at_end}); move_between_fences({at_end})"
+    script += "from test_memory_bounds import attend_between_fences, merge_between_fences, move_between_fences\n"
+    script += f"attend_between_fences({at_end}); merge_between_fences({at_end}); move_between_fences({at_end})"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.returncode == 0, f"ended with {done.returncode}: {done.stderr}"
 

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from kvproof_impls.contract import AttentionSpec, Launch, PagedBatch
 from selftest.wrong.catalogue import Wrong
 
-CHAIN = ("steps", "decode", "prefill", "cache_write", "block_copy")
+CHAIN = ("steps", "combine", "work", "attention", "plan", "cache_write", "block_copy")
 """In order of import; the adapter comes last."""
 
 
@@ -114,46 +114,126 @@ class TritonLseWithoutTheMaximum(TritonMutant):
     module, old, new = "steps", "(maximum + tl.log2(divisor))", "tl.log2(divisor)"
 
 
+class TritonLseInBaseTwo(TritonMutant):
+    module, old, new = "steps", "(maximum + tl.log2(divisor)) * LN_2", "maximum + tl.log2(divisor)"
+
+
+class TritonOffsetsWrap(TritonMutant):
+    """At 2^31, and stay positive: a negative one would end the process."""
+
+    module, old, new = "steps", "pool + blocks * stride_block", "pool + ((blocks * stride_block) & 0x7FFFFFFF)"
+
+
+class TritonCapIsLeftOut(TritonMutant):
+    module, old, new = "steps", "softcap * tanh(scores / softcap)", "softcap * (scores / softcap)"
+
+
 class TritonWeightsInBaseTwo(TritonMutant):
-    module, old, new = "decode", "lse, scale * LOG2_E)", "lse, scale)"
+    module, old, new = "attention", "scale_log2 = scale * LOG2_E", "scale_log2 = scale"
 
 
 class TritonBoundaryIncluded(TritonMutant):
-    module, old, new = "decode", "owned = tokens < context_len", "owned = tokens <= context_len"
+    module, old, new = "attention", "owned = tokens < end", "owned = tokens <= end"
 
 
 class TritonLastTileIsLost(TritonMutant):
-    module, old, new = "decode", "range(0, context_len, BLOCK_N)", "range(0, context_len - 1, BLOCK_N)"
+    module, old, new = "attention", "range(first_token, end, BLOCK_N)", "range(first_token, end - 1, BLOCK_N)"
+
+
+class TritonHiddenScoresAreFinite(TritonMutant):
+    """What is hidden weighs nothing only beside a score that is far above."""
+
+    module, old, new = "attention", 'tl.where(visible, scores, float("-inf"))', "tl.where(visible, scores, -1e4)"
 
 
 class TritonValuesWithTheStrideOfKeys(TritonMutant):
-    module, old, new = (
-        "prefill",
-        "stride_value_block, stride_value_offset, value_dims",
-        ("stride_key_block, stride_key_offset, value_dims"),
-    )
+    module, old, new = "attention", "stride_value_block, stride_value_offset, value_dims", (
+        "stride_key_block, stride_key_offset, value_dims"
+    )  # fmt: skip
 
 
 class TritonOwnTokenIsHidden(TritonMutant):
-    module, old, new = "prefill", "tokens[None, :] <= positions", "tokens[None, :] < positions"
+    module, old, new = "attention", "(distance <= 0)", "(distance < 0)"
+
+
+class TritonWindowIsOneWider(TritonMutant):
+    """Only where the window's tile holds another token: the first one of the range is right for its first row."""
+
+    module, old, new = "attention", "(distance > -window)", "(distance >= -window)"
 
 
 class TritonRowsAndHeadsSwapped(TritonMutant):
+    module, old, new = "attention", "heads = kv_head * group_size + pairs % group_size", (
+        "heads = kv_head * group_size + pairs // num_rows % group_size"
+    )  # fmt: skip
+
+
+class TritonScaleOfKeysTwice(TritonMutant):
+    module, old, new = "attention", "scale *= tl.load(key_scales + kv_head)", (
+        "scale *= tl.load(key_scales + kv_head) * tl.load(key_scales + kv_head)"
+    )  # fmt: skip
+
+
+class TritonScaleOfTheFirstHead(TritonMutant):
     module, old, new = (
-        "prefill",
-        "positions = context_len - query_len + pairs // group_size",
-        ("positions = context_len - query_len + pairs % query_len"),
+        "attention",
+        "value_scale = tl.load(value_scales + kv_head)",
+        "value_scale = tl.load(value_scales)",
     )
 
 
-class TritonTilesOfRowsAreLost(TritonMutant):
-    """The grid counts pairs of row and head, the test for its end rows."""
+class TritonSinkInEverySplit(TritonMutant):
+    module, old, new = "attention", "mask=exists & (place < 0), other", "mask=exists, other"
 
-    module, old, new = "prefill", "if tile * BLOCK_M >= query_len * group_size:", "if tile * BLOCK_M >= query_len:"
+
+class TritonSplitsShareOnePlace(TritonMutant):
+    module, old, new = "attention", "other=0) + place)", "other=0))"
+
+
+class TritonTilesOfRowsAreLost(TritonMutant):
+    """The last rows of a sequence that do not fill a tile."""
+
+    module, old, new = "work", "counts = ceil_div(queries, rows_per_tile)", (
+        "counts = np.maximum(queries > 0, queries // rows_per_tile)"
+    )  # fmt: skip
 
 
 class TritonVisibleRowsAreCountedShort(TritonMutant):
-    module, old, new = "prefill", "+ last_pair // group_size + 1", "+ last_pair // group_size"
+    module, old, new = "work", "np.maximum(shared, positions[first_row + num_rows - 1] + 1)", (
+        "np.maximum(shared, positions[first_row + num_rows - 1])"
+    )  # fmt: skip
+
+
+class TritonWindowStartsOneLate(TritonMutant):
+    module, old, new = "work", "positions[first_row] - window + 1", "positions[first_row] - window + 2"
+
+
+class TritonSplitsOverlap(TritonMutant):
+    module, old, new = "work", "end = np.minimum(start + sizes[tile], ", "end = np.minimum(start + sizes[tile] + 1, "
+
+
+class TritonPrefixIsReadTwice(TritonMutant):
+    module, old, new = "work", "start = np.full_like(end, shared)", "start = np.zeros_like(end)"
+
+
+class TritonSplitsByTheTablesWidth(TritonMutant):
+    module, old, new = (
+        "plan",
+        "step=self.configuration.block_n,",
+        "step=self.configuration.block_n * block_tables.shape[1],",
+    )
+
+
+class TritonEmptySplitsShiftByInfinity(TritonMutant):
+    module, old, new = "combine", 'tl.where(new_maximum == float("-inf"), 0.0, new_maximum)', "new_maximum"
+
+
+class TritonSplitsWeighTheSame(TritonMutant):
+    module, old, new = "combine", "weights = tl.exp2(logits - shift)", "weights = tl.where(exists, 1.0, 0.0)"
+
+
+class TritonMergedLseInBaseTwo(TritonMutant):
+    module, old, new = "combine", "(maximum + tl.log2(divisor)) * LN_2", "maximum + tl.log2(divisor)"
 
 
 class TritonSlotZeroIsNowhere(TritonMutant):
@@ -186,14 +266,30 @@ WRONG: dict[str, Wrong] = {
         Wrong(TritonOutputIsNotRescaled, "G18", "ours", "the output keeps an old maximum"),
         Wrong(TritonEmptyRowsShiftByInfinity, "G6", "vllm-project/vllm#39148", "minus infinity minus itself"),
         Wrong(TritonLseWithoutTheMaximum, "G1", "ours", "the LSE leaves out what was subtracted"),
+        Wrong(TritonLseInBaseTwo, "G1", "ours", "the LSE is a logarithm to base 2"),
+        Wrong(TritonOffsetsWrap, "F3", "ours", "block id times stride in 31 bits"),
+        Wrong(TritonCapIsLeftOut, "G13", "ours", "the soft cap is divided by and multiplied with"),
         Wrong(TritonWeightsInBaseTwo, "G1", "ours", "weights are 2^s instead of e^s"),
-        Wrong(TritonBoundaryIncluded, "G19", "ours", "the boundary test is <= for <"),
+        Wrong(TritonBoundaryIncluded, "G2", "ours", "the boundary test is <= for <"),
         Wrong(TritonLastTileIsLost, "G9", "ours", "a tile that holds one token is left out"),
+        Wrong(TritonHiddenScoresAreFinite, "G6", "ours", "a hidden score is -1e4"),
         Wrong(TritonValuesWithTheStrideOfKeys, "G13", "local-inference-lab/vllm#17", "one offset serves two tensors"),
         Wrong(TritonOwnTokenIsHidden, "G19", "ours", "a query does not see its own token"),
+        Wrong(TritonWindowIsOneWider, "G11", "ours", "the window holds one token more"),
         Wrong(TritonRowsAndHeadsSwapped, "G19", "ours", "rows of a packed group are counted as heads"),
+        Wrong(TritonScaleOfKeysTwice, "Q1", "ours", "the scale of the keys is applied twice"),
+        # Wrong(TritonScaleOfTheFirstHead, "Q1", "ours", "all heads have the first one's scale"),
+        # Wrong(TritonSinkInEverySplit, "G9", "ours", "the sink counts in every split and in the merge"),
+        Wrong(TritonSplitsShareOnePlace, "G9", "ours", "the splits of a row overwrite one another"),
         Wrong(TritonTilesOfRowsAreLost, "G19", "ours", "the last rows of a long prompt are not computed"),
         Wrong(TritonVisibleRowsAreCountedShort, "G19", "ours", "the last key of a tile of rows is left out"),
+        Wrong(TritonWindowStartsOneLate, "G11", "ours", "work begins behind the window's first token"),
+        Wrong(TritonSplitsOverlap, "G9", "ours", "a split reads the first token of the next"),
+        # Wrong(TritonPrefixIsReadTwice, "G9", "ours", "the common prefix is read with its own rows too"),
+        # Wrong(TritonSplitsByTheTablesWidth, "G17", "ours", "splits are planned from the width of the table"),
+        # Wrong(TritonEmptySplitsShiftByInfinity, "G9", "ours", "a merge of nothing but empty splits"),
+        Wrong(TritonSplitsWeighTheSame, "G9", "ours", "the merge takes the mean of the splits"),
+        # Wrong(TritonMergedLseInBaseTwo, "G9", "ours", "the merged LSE is a logarithm to base 2"),
         Wrong(TritonSlotZeroIsNowhere, "D2", "ours", "the first slot of the pool is never written"),
         Wrong(TritonValuesGoWhereKeysGo, "F2", "ours", "values are stored with the strides of the keys"),
         Wrong(TritonHeadsOfTheSourceArePacked, "F2", "ours", "the stride of the source is ignored"),
