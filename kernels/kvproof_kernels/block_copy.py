@@ -17,8 +17,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kvproof_kernels.launch import CopyConfiguration, as_bits, launch, strides
+from kvproof_kernels.launch import as_bits, launch, strides
 from kvproof_kernels.moves import check_move_pools, check_token_scales, move_tile
+from kvproof_kernels.tiles import CopyConfiguration
 
 SCALE_STRIDES = [
     *("stride_key_scale_block", "stride_key_scale_offset", "stride_key_scale_head"),

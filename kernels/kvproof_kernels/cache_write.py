@@ -17,8 +17,9 @@ import triton.language as tl
 from torch import Tensor
 
 from kvproof_kernels.codes import encode, scale_of_rows
-from kvproof_kernels.launch import CopyConfiguration, as_bits, launch, strides
+from kvproof_kernels.launch import as_bits, launch, strides
 from kvproof_kernels.moves import move_tile
+from kvproof_kernels.tiles import CopyConfiguration
 from kvproof_kernels.write_checks import check_slots, check_write, kind_of_scales
 
 SCALE_STRIDES = [

@@ -5,11 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from kvproof_kernels.launch import DTYPES, is_interpreted, padded
+from kvproof_kernels.geometry import HEAD_DIM_STEP
+from kvproof_kernels.launch import is_interpreted
 from kvproof_kernels.tensor_checks import check_device, check_dims, check_same_dtype, shape_of
-from kvproof_kernels.validation import HEAD_DIM_STEP, check_rows
+from kvproof_kernels.tiles import CODES, DTYPES
+from kvproof_kernels.validation import check_rows
 
-CODE_DTYPES = (torch.float8_e4m3fn, torch.float8_e5m2, torch.int8)
 MAX_ROW_DIM = 1024
 """Elements of a row: the head dim, with MLA the latent and the rotary dims together."""
 TILE_ELEMENTS = 2048
@@ -21,7 +22,7 @@ def move_tile(row_dim: int, device: torch.device | None = None) -> tuple[int, in
 
     In the interpreter an operation costs the same whatever the tile's size, hence few and big ones.
     """
-    block_d = padded(row_dim)
+    block_d = max(64, 1 << (row_dim - 1).bit_length())
     if device is not None and is_interpreted(device):
         return 128, block_d
     return max(1, TILE_ELEMENTS // block_d), block_d
@@ -52,8 +53,8 @@ def _check_pool(name: str, pool: Tensor) -> None:
             f"{name} {shape_of(pool)} has head_dim {pool.shape[3]}; it must be a multiple of {HEAD_DIM_STEP}, "
             f"at most {MAX_ROW_DIM}"
         )
-    if pool.dtype not in DTYPES + CODE_DTYPES:
-        raise TypeError(f"{name} is {pool.dtype}; the kernels take {', '.join(map(str, DTYPES + CODE_DTYPES))}")
+    if pool.dtype not in DTYPES + CODES:
+        raise TypeError(f"{name} is {pool.dtype}; the kernels take {', '.join(map(str, DTYPES + CODES))}")
 
 
 def check_token_scales(pool: Tensor, **scales: Tensor) -> None:

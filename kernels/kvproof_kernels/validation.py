@@ -142,22 +142,6 @@ def check_partials(
     check_unit_stride(out=out, **given)
 
 
-def check_write(key: Tensor, value: Tensor, key_pool: Tensor, value_pool: Tensor, slot_mapping: Tensor) -> None:
-    """Shapes, dtypes, devices and strides of one cache write; see ``write_cache``."""
-    check_pools(key_pool, value_pool)
-    check_dims("key", key, 3)
-    num_tokens = key.shape[0]
-    check_shape("key", key, (num_tokens, *key_pool.shape[2:]))
-    check_shape("value", value, (num_tokens, *value_pool.shape[2:]))
-    check_same_dtype("key", key, "key_pool", key_pool)
-    check_same_dtype("value", value, "value_pool", value_pool)
-    check_shape("slot_mapping", slot_mapping, (num_tokens,))
-    check_dtype("slot_mapping", slot_mapping, torch.int64)
-    check_device(key, {"value": value, "key_pool": key_pool, "slot_mapping": slot_mapping})
-    check_rows(key=key, value=value, key_pool=key_pool, value_pool=value_pool)
-    check_unit_stride(slot_mapping=slot_mapping)
-
-
 def check_pools(key_pool: Tensor, value_pool: Tensor) -> None:
     """Two pools [num_blocks, block_size, num_kv_heads, head_dim or value_dim] that agree in all but the last size."""
     widest = MAX_HEAD_DIM + MAX_REST_DIM

@@ -7,8 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from kvproof_kernels.launch import DTYPES
-from kvproof_kernels.moves import CODE_DTYPES, check_move_pools, check_token_scales
+from kvproof_kernels.moves import check_move_pools, check_token_scales
 from kvproof_kernels.tensor_checks import (
     check_device,
     check_dims,
@@ -18,6 +17,7 @@ from kvproof_kernels.tensor_checks import (
     check_unit_stride,
     shape_of,
 )
+from kvproof_kernels.tiles import CODES, DTYPES
 from kvproof_kernels.validation import check_rows
 
 Scale = float | Tensor
@@ -77,11 +77,11 @@ def kind_of_scales(scale: Scale) -> str:
 
 
 def _check_row_dtype(key: Tensor, key_pool: Tensor) -> None:
-    if key.dtype == key_pool.dtype or (key.dtype in DTYPES and key_pool.dtype in CODE_DTYPES):
+    if key.dtype == key_pool.dtype or (key.dtype in DTYPES and key_pool.dtype in CODES):
         return
     raise TypeError(
         f"key is {key.dtype}, key_pool {key_pool.dtype}; they must be the same, or the pool one of "
-        f"{', '.join(map(str, CODE_DTYPES))} and the rows one of {', '.join(map(str, DTYPES))}"
+        f"{', '.join(map(str, CODES))} and the rows one of {', '.join(map(str, DTYPES))}"
     )
 
 
