@@ -41,7 +41,7 @@ class CpuKernel:
         for name, dtype in (("dtype", spec.dtype), ("kv_dtype", spec.kv_dtype or spec.dtype)):
             if dtype not in DTYPES:
                 return f"{name} {dtype}: {', '.join(DTYPES)} only"
-        return None
+        return None if spec.kv_scales == "tensor" else f"scales a {spec.kv_scales}: k_scale and v_scale only"
 
     def arithmetic(self, spec: AttentionSpec) -> Mapping[str, Any]:
         """All of it float32; weights are never rounded to the query's type."""
@@ -84,11 +84,13 @@ class CpuKernel:
         return attend(query, key, value)[0]
 
     def write(self, spec: AttentionSpec, key: Tensor, value: Tensor, pools: KVPools, slot_mapping: Tensor) -> None:
-        """``key`` and ``value`` [num_tokens, num_kv_heads, dim] to the slots; -1 goes nowhere."""
+        """``key`` and ``value`` [num_tokens, num_kv_heads, dim] to the slots; -1 goes nowhere. With ``spec.mla`` the
+        keys alone, which hold the values."""
         kept = slot_mapping >= 0
         slots = slot_mapping[kept]
         place = (slots // spec.block_size, slots % spec.block_size)
-        for pool, new, scale in ((pools.key, key, spec.k_scale), (pools.value, value, spec.v_scale)):
+        parts = [(pools.key, key, spec.k_scale), (pools.value, value, spec.v_scale)]
+        for pool, new, scale in parts[: 1 if spec.mla else 2]:
             pool[place] = (new[kept] if scale == 1 else new[kept].float() / scale).to(pool.dtype)
 
     def copy_blocks(self, pools: KVPools, copies: Copies) -> None:

@@ -29,6 +29,8 @@ class FunctionKernel:
         self._arithmetic = dict(arithmetic or {})
 
     def unsupported(self, spec: AttentionSpec) -> str | None:
+        if spec.kv_scales != "tensor" or (spec.k_scale, spec.v_scale) != (1.0, 1.0):
+            return "scales of keys and values: a function is given none"
         return self._unsupported(spec) if self._unsupported else None
 
     def arithmetic(self, spec: AttentionSpec) -> Mapping[str, Any]:

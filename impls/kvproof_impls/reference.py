@@ -44,7 +44,7 @@ class ReferenceKernel:
         for name, dtype in (("dtype", spec.dtype), ("kv_dtype", spec.kv_dtype or spec.dtype)):
             if dtype not in ("float16", "bfloat16", "float32", "float64"):
                 return f"{name} {dtype!r}: reads unquantised pools only"
-        return None
+        return None if spec.kv_scales == "tensor" else f"scales a {spec.kv_scales}: they belong to quantised pools"
 
     def arithmetic(self, spec: AttentionSpec) -> Mapping[str, Any]:
         """Everything in float64 until the output is rounded to the query's type. The accumulator stays at its default:
@@ -76,12 +76,14 @@ class ReferenceKernel:
         return launch
 
     def write(self, spec: AttentionSpec, key: Tensor, value: Tensor, pools: KVPools, slot_mapping: Tensor) -> None:
-        """Store ``key`` and ``value`` [num_tokens, num_kv_heads, head_dim] slot by slot; -1 is written nowhere."""
+        """Store ``key`` and ``value`` [num_tokens, num_kv_heads, dim] slot by slot; -1 is written nowhere. With
+        ``spec.mla`` the keys alone, which hold the values."""
         for token, slot in enumerate(slot_mapping.tolist()):
             if slot >= 0:
                 block, offset = divmod(slot, spec.block_size)
                 pools.key[block, offset] = key[token] / spec.k_scale
-                pools.value[block, offset] = value[token] / spec.v_scale
+                if not spec.mla:
+                    pools.value[block, offset] = value[token] / spec.v_scale
 
     def copy_blocks(self, pools: KVPools, copies: Copies) -> None:
         """Copy whole blocks one by one: no destination is another pair's source."""

@@ -8,7 +8,7 @@ from torch import Tensor
 from kvproof_impls.contract import AttentionSpec, Copies, KVPools
 
 LARGEST_CODE = 127
-"""Of a row that has a scale of its own."""
+"""Of int8: -128 has no counterpart."""
 
 
 def write_cache(spec: AttentionSpec, key: Tensor, value: Tensor, pools: KVPools, slot_mapping: Tensor) -> None:
@@ -47,8 +47,8 @@ def encode(rows: Tensor, scale: Tensor | float, dtype: torch.dtype) -> Tensor:
         return stored.to(dtype)
     if dtype.is_floating_point:
         return stored.clamp(-torch.finfo(dtype).max, torch.finfo(dtype).max).to(dtype)
-    limits = torch.iinfo(dtype)  # a NaN has no code: it is in the scale of its row, if that has one
-    return stored.nan_to_num(nan=0.0).round().clamp(limits.min, limits.max).to(dtype)
+    # A NaN has no code: it is in the scale of its row, if that has one.
+    return stored.nan_to_num(nan=0.0).round().clamp(-LARGEST_CODE, LARGEST_CODE).to(dtype)
 
 
 def copy_blocks(pools: KVPools, copies: Copies) -> None:

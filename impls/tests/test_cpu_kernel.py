@@ -74,6 +74,7 @@ def test_what_it_cannot_do_is_declared_and_refused(paged):
     for changes, reason in (
         ({"dtype": "float64"}, "dtype float64: float16, bfloat16, float32 only"),
         ({"kv_dtype": "float8_e4m3fn"}, "kv_dtype float8_e4m3fn: float16, bfloat16, float32 only"),
+        ({"kv_scales": "head"}, "scales a head: k_scale and v_scale only"),
     ):
         spec = replace(SPEC, **changes)
         assert CpuKernel().unsupported(spec) == reason
@@ -95,6 +96,15 @@ def test_write_and_copy_reach_the_pools():
     assert torch.equal(pools.key[3, 1], key[0])
     assert torch.equal(pools.value[1, 1], -key[0])
     assert torch.count_nonzero(pools.key[0]) + torch.count_nonzero(pools.key[2]) == 0
+
+
+def test_latent_attention_writes_its_keys_alone():
+    pool = torch.zeros(2, 4, 2, 32)
+    spec = replace(SPEC, mla=True, value_dim=24)
+    key = torch.randn(1, 2, 32)
+    CpuKernel().write(spec, key, torch.full((1, 2, 24), 7.0), KVPools(pool, pool[..., :24]), torch.tensor([5]))
+    assert torch.equal(pool[1, 1], key[0])
+    assert torch.count_nonzero(pool) == key.numel()
 
 
 @pytest.mark.parametrize("copies", [[(0, 1), (1, 2)], [(0, 1), (2, 1)], [(0, 0)]])

@@ -1,5 +1,7 @@
 """A plain function becomes a kernel: every launch calls it with the pools and the step tensors."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -35,6 +37,12 @@ def test_nothing_is_declared_unless_it_is_given():
     assert kernel.features == frozenset()
     assert kernel.unsupported(SPEC) is None
     assert kernel.arithmetic(SPEC) == {}
+
+
+@pytest.mark.parametrize("changes", [{"k_scale": 0.5}, {"v_scale": 2.0}, {"kv_scales": "head"}])
+def test_scales_that_a_function_would_never_see_are_refused(changes):
+    kernel = from_function(attend_first_token, features={"fp8", "head_scales"})
+    assert "a function is given none" in kernel.unsupported(replace(SPEC, **changes))
 
 
 def test_declarations_are_kept():

@@ -85,3 +85,4 @@ def test_latent_attention_reads_value_from_key(paged):
 
 def test_quantised_pools_are_refused():
     assert "kv_dtype 'int8'" in ReferenceKernel().unsupported(make_spec(kv_dtype="int8"))
+    assert "scales a token" in ReferenceKernel().unsupported(make_spec(kv_scales="token"))

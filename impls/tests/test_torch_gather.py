@@ -228,3 +228,46 @@ def test_other_types_are_refused_by_name(field, dtype):
 def test_pools_of_another_float_type_are_served(paged):
     case = paged.case(make_spec(dtype="bfloat16", kv_dtype="float32"), *SHAPES["mixed"])
     assert_near(run(case), paged.expected(case)[0], "bfloat16")
+
+
+@pytest.mark.parametrize("kv_dtype", ["int8", "float8_e4m3fn"])
+@pytest.mark.parametrize("kv_scales", ["head", "token"])
+def test_codes_mean_what_the_scale_of_their_head_or_token_makes_of_them(paged, kv_scales, kv_dtype):
+    case = paged.case(make_spec(dtype="float32"), *SHAPES["mixed"], poison=0.0)
+    pools = [(pool * 20).to(getattr(torch, kv_dtype)) for pool in (case.pools.key, case.pools.value)]
+    shape = (2,) if kv_scales == "head" else (*case.pools.key.shape[:3],)
+    scales = [torch.rand(shape) / 10 for _ in pools]
+    meant = [pool.float() * scale[..., None] for pool, scale in zip(pools, scales, strict=True)]
+    want = TorchKernel().plan(case.spec, case.batch)(case.query, KVPools(*meant))
+    spec = make_spec(dtype="float32", kv_dtype=kv_dtype, kv_scales=kv_scales)
+    got = TorchKernel().plan(spec, case.batch)(case.query, KVPools(*pools, *scales))
+    assert torch.allclose(got, want, rtol=0, atol=TOLERANCE["float32"])
+
+
+def test_a_row_of_int8_is_stored_with_the_scale_that_makes_its_largest_number_127():
+    pools = KVPools(*torch.zeros(2, 3, 4, 2, 8, dtype=torch.int8), *torch.ones(2, 3, 4, 2))
+    spec = make_spec(kv_dtype="int8", kv_scales="token")
+    key = torch.tensor([[[127.0, 2.5, 3.5, -3.5, 0, 1, 2, 3]] * 2, [[0.0] * 8, [math.nan] + [1.0] * 7]])
+    TorchKernel().write(spec, key, key / 2, pools, torch.tensor([5, 2]))
+    assert pools.key[1, 1, 0].tolist() == pools.value[1, 1, 0].tolist() == [127, 2, 4, -4, 0, 1, 2, 3]
+    assert (pools.key_scale[1, 1, 0], pools.value_scale[1, 1, 0]) == (1, 0.5)
+    assert pools.key_scale[0, 2, 0] == 0
+    assert pools.key_scale[0, 2, 1].isnan()
+    assert torch.count_nonzero(pools.key[0, 2]) == 0
+    assert (pools.key_scale[2] == 1).all()
+
+
+def test_a_block_copy_takes_scales_a_token_along_and_leaves_scales_a_head():
+    pools = KVPools(*torch.arange(48.0).view(2, 3, 1, 2, 4), torch.tensor([1.0, 2.0]), torch.arange(6.0).view(3, 1, 2))
+    TorchKernel().copy_blocks(pools, [(0, 2)])
+    assert pools.key_scale.tolist() == [1, 2]
+    assert pools.value_scale[2].tolist() == [[0, 1]]
+    assert torch.equal(pools.key[2], pools.key[0])
+
+
+def test_latent_attention_writes_its_keys_alone():
+    pool = torch.zeros(2, 4, 1, 8)
+    key = torch.randn(1, 1, 8)
+    spec = make_spec(dtype="float32", num_kv_heads=1, mla=True, value_dim=6)
+    TorchKernel().write(spec, key, torch.full((1, 1, 6), 7.0), KVPools(pool, pool[..., :6]), torch.tensor([5]))
+    assert torch.equal(pool[1, 1], key[0])

@@ -69,6 +69,57 @@ class CopiesKeysOnly(Right):
         for source, destination in copies:
             pools.key[destination] = pools.key[source]
 
+class Codes(Right):
+    # int8 with a scale for each token and key head, and latent attention.
+    features = Right.features | {"int8", "token_scales", "mla"}
+
+    def plan(self, spec, batch, reuse=None):
+        launch = super().plan(spec, batch)
+        return lambda query, pools, out=None: launch(query, self.meant(spec, pools))
+
+    def meant(self, spec, pools):
+        key = pools.key if pools.key_scale is None else pools.key.float() * pools.key_scale[..., None]
+        if spec.mla:
+            return type(pools)(key, key[..., : spec.value_dim_value], None, None)
+        scale = pools.value_scale
+        return type(pools)(key, pools.value if scale is None else pools.value.float() * scale[..., None], None, None)
+
+    def write(self, spec, key, value, pools, slot_mapping):
+        kept = slot_mapping >= 0
+        at = slot_mapping[kept] // spec.block_size, slot_mapping[kept] % spec.block_size
+        parts = [(pools.key, key[kept], pools.key_scale), (pools.value, value[kept], pools.value_scale)]
+        for pool, rows, scales in parts[: 1 if spec.mla else 2]:
+            if scales is not None:
+                scales[at] = rows.float().abs().amax(-1) / 127
+                rows = self.round((rows.float() / scales[at][..., None]).nan_to_num(nan=0.0))
+            pool[at] = rows.to(pool.dtype)
+
+    def round(self, numbers):
+        return numbers.round()
+
+    def copy_blocks(self, pools, copies):
+        for source, destination in copies:
+            for part in (pools.key, pools.value, pools.key_scale, pools.value_scale):
+                if part is not None:
+                    part[destination] = part[source]
+
+class CodesWithoutScales(Codes):
+    def meant(self, spec, pools):
+        return super().meant(spec, type(pools)(pools.key, pools.value, None, None))
+
+class CodesAreCutOff(Codes):
+    def round(self, numbers):
+        return numbers.trunc()
+
+class ScalesStayBehind(Codes):
+    copy_blocks = Right.copy_blocks
+
+class WritesLatentValuesToo(Codes):
+    def write(self, spec, key, value, pools, slot_mapping):
+        super().write(spec, key, value, pools, slot_mapping)
+        if spec.mla:
+            Right.write(self, spec, key, value, pools, slot_mapping)
+
 class ForgetsTheSecondLaunch(Right):
     def plan(self, spec, batch, reuse=None):
         launch, self.num_plans = super().plan(spec, batch), getattr(self, "num_plans", 0) + 1
@@ -96,6 +147,10 @@ WRONG = {
     "ReadsTheNullBlock": ("unowned_bytes and 1q1k_1q15k and values-nan", "G2", "same bits"),
     "WritesPaddingToSlotZero": ("a_write_changes_exactly and 1q1k", "F1", "slots of key"),
     "CopiesKeysOnly": ("a_block_copy and 1q1k", "F1", "slots of value"),
+    "CodesWithoutScales": ("attention_over_codes and 1q20k and int8", "Q1", "want"),
+    "CodesAreCutOff": ("becomes_the_nearest and 1q20k and int8", "F2", "slots of key"),
+    "ScalesStayBehind": ("takes_the_scales and 1q20k and int8", "Q2", "slots of key scales"),
+    "WritesLatentValuesToo": ("written_is_read_back and mla", "F2", "slots of key"),
     "Flat": ("past_the_causal_limit and 17q17k", "G18", "it must be"),
     "OutOfMemory": ("past_the_causal_limit and 17q17k", "G18", "MemoryError: no room"),
     "DeviceOutOfMemory": ("past_the_causal_limit and 17q17k", "G18", "RuntimeError: CUDA out of memory"),
@@ -171,7 +226,7 @@ def judged(folder: Path) -> dict[str, dict[str, Any]]:
 def shown(folder: Path, judged: dict[str, dict[str, Any]]) -> dict[str, list[tuple[int, str]]]:
     """Kernel to (exit code, what was said) of its script: with itself, and with a right kernel."""
     scripts = {wrong: script_named(law["reason"]) for wrong, law in judged.items() if "script: " in law["reason"]}
-    ends = show(folder, *((script, *other) for script in scripts.values() for other in ((), ("mine:Right",))))
+    ends = show(folder, *((script, *other) for script in scripts.values() for other in ((), ("mine:Codes",))))
     return {wrong: ends[2 * number : 2 * number + 2] for number, wrong in enumerate(scripts)}
 
 

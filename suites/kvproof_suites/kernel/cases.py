@@ -131,6 +131,11 @@ MLA: dict[str, Any] = {"mla": True, "head_dim": 80, "value_dim": 64, "group_size
 DEEPSEEK: dict[str, Any] = {"mla": True, "head_dim": 576, "value_dim": 512, "group_size": 16}
 """The latent attention of DeepSeek-V2 and its successors, with as many heads as a rank of 8 has."""
 
+# Far from 1 and from one another, and powers of two: a scale that is lost, doubled or swapped shows at once.
+SCALES: dict[str, Any] = {"k_scale": 0.25, "v_scale": 0.5}
+A_HEAD: dict[str, Any] = {"kv_scales": "head", "num_kv_heads": 2}
+A_TOKEN: dict[str, Any] = {"kv_scales": "token", "kv_dtype": "int8"}
+
 LATENT = (Case(MIXED, **MLA), Case(decode(17, 33), block_size=3, **MLA))
 LATENT_FULL = (
     *(Case(((40, 1), (33, 5)), dtype=dtype, **DEEPSEEK) for dtype in ("float16", "bfloat16", "float32")),

@@ -154,6 +154,17 @@ def by_slot(target: torch.Tensor) -> torch.Tensor:
     return target.reshape(-1, *target.shape[2:])
 
 
+def by_block(pools: KVPools) -> dict[str, torch.Tensor]:
+    """What of ``pools`` lies in blocks, [num_blocks, block_size, num_kv_heads, ...] each: keys, values, and scales a
+    token; of latent attention the values are a part of the keys."""
+    latent = pools.value.data_ptr() == pools.key.data_ptr()
+    parts = {"key": pools.key} if latent else {"key": pools.key, "value": pools.value}
+    scales = (
+        {"key scale": pools.key_scale} if latent else {"key scale": pools.key_scale, "value scale": pools.value_scale}
+    )
+    return parts | {name: scale for name, scale in scales.items() if scale is not None and scale.dim() > 1}
+
+
 def step_tensors(pages: Pages, device: str, padding: int = NULL_BLOCK, extra_width: int = 2) -> PagedBatch:
     """The step tensors of ``pages``; table entries past a row's last block hold ``padding``."""
     width = max((len(table) for table in pages.tables), default=0) + extra_width

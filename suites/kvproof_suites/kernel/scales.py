@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
-from kvproof_impls.contract import AttentionSpec
+from kvproof_impls.contract import AttentionSpec, KVPools
 from kvproof_suites.kernel.pages import Pages
 
 LARGEST_CODE = 127
@@ -62,6 +62,18 @@ def codes(numbers: torch.Tensor, spec: AttentionSpec) -> torch.Tensor:
     else:
         stored = numbers.to(getattr(torch, spec.kv_dtype or spec.dtype))
     return stored.to(getattr(torch, spec.dtype))
+
+
+def with_strided_scales(pools: KVPools) -> tuple[KVPools, torch.Tensor]:
+    """The same pools, their scales a token copied between others: K's, V's and NaN block by block, in one tensor
+    [num_blocks, 3, block_size, num_kv_heads]."""
+    assert pools.key_scale is not None
+    assert pools.value_scale is not None
+    num_blocks, *rest = pools.key_scale.shape
+    storage = pools.key_scale.new_full((num_blocks, 3, *rest), torch.nan)
+    storage[:, 0], storage[:, 1] = pools.key_scale, pools.value_scale
+    value_scale = storage[:, 0] if pools.value_scale is pools.key_scale else storage[:, 1]
+    return replace(pools, key_scale=storage[:, 0], value_scale=value_scale), storage
 
 
 def scale_pools(

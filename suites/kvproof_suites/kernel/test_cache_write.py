@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from kvproof_impls.contract import KVPools
 from kvproof_suites.kernel.attend import require
-from kvproof_suites.kernel.cases import CHUNKED, MIXED, Case, by_tier, decode, prefill
-from kvproof_suites.kernel.pages import Pages, by_slot, empty_pools, fill_pool, lay_out, step_tensors
+from kvproof_suites.kernel.cases import (
+    A_HEAD,
+    A_TOKEN,
+    CHUNKED,
+    DEEPSEEK,
+    MIXED,
+    MLA,
+    SCALES,
+    Case,
+    by_tier,
+    decode,
+    prefill,
+)
+from kvproof_suites.kernel.pages import Pages, by_block, by_slot, empty_pools, fill_pool, lay_out, step_tensors
+from kvproof_suites.kernel.scales import powers_of_two, scale_pools
 from kvproof_suites.outcome import LawBroken, refuse
 from kvproof_suites.under_test import KernelUnderTest
 
@@ -23,25 +38,50 @@ CASES = (
     Case(decode(1, 16), block_size=256),
     Case(prefill(130)),
     Case(decode(*[1] * 140), block_size=1),
+    Case(MIXED, **MLA),
 )
 FULL = (
     Case(MIXED, block_size=1),
     Case(MIXED, block_size=256),
     Case(MIXED, num_kv_heads=8, head_dim=128),
     Case(MIXED, head_dim=256),
+    Case(MIXED, **DEEPSEEK),
+)
+
+QUANTISED = (
+    Case(MIXED, kv_dtype="float8_e4m3fn", **SCALES),
+    Case(MIXED, kv_dtype="float8_e5m2", dtype="bfloat16", **A_HEAD),
+    Case(MIXED, kv_dtype="int8", dtype="float32", **A_HEAD),
+    Case(MIXED, num_kv_heads=2, **A_TOKEN),
+    Case(CHUNKED, dtype="bfloat16", block_size=3, **A_TOKEN, **MLA),
+)
+QUANTISED_FULL = (
+    *(
+        Case(MIXED, kv_dtype=kv_dtype, dtype=dtype, **A_HEAD)
+        for kv_dtype in ("float8_e4m3fn", "float8_e5m2", "int8")
+        for dtype in ("float16", "bfloat16", "float32")
+    ),
+    *(
+        Case(decode(1, 16, 17), num_kv_heads=3, head_dim=80, dtype=dtype, **A_TOKEN)
+        for dtype in ("bfloat16", "float32")
+    ),
+    Case(prefill(130), num_kv_heads=2, block_size=1, **A_TOKEN),
+    Case(MIXED, **A_TOKEN, **DEEPSEEK),
 )
 
 
 def bits(tensor: torch.Tensor) -> torch.Tensor:
     """The same memory as integers: NaN compares equal to itself, and -0 differs from 0."""
-    return tensor.contiguous().view(torch.int16 if tensor.element_size() == 2 else torch.int32)
+    return tensor.contiguous().view({1: torch.int8, 2: torch.int16, 4: torch.int32}[tensor.element_size()])
 
 
 def random_pools(under_test: KernelUnderTest, case: Case, pages: Pages, generator: torch.Generator) -> KVPools:
-    pools = empty_pools(pages, case.spec, under_test.kernel, under_test.device)
-    for pool in (pools.key, pools.value):
-        fill_pool(pool, torch.randn(pages.num_slots, *pool.shape[2:], generator=generator))
-    return pools
+    """Numbers of about 1, or codes of about 8, and scales."""
+    pools, size = empty_pools(pages, case.spec, under_test.kernel, under_test.device), 8 if case.kv_dtype else 1
+    scales = scale_pools(powers_of_two(pages, case.spec, generator), case.spec, pages, under_test.device)
+    for pool in by_block(pools).values():
+        fill_pool(pool, size * torch.randn(pages.num_slots, *pool.shape[2:], generator=generator))
+    return replace(pools, key_scale=scales[0], value_scale=scales[1])
 
 
 def require_only(before: torch.Tensor, after: torch.Tensor, slots: list[int], pages: Pages, what: str) -> None:
@@ -59,7 +99,8 @@ def require_writer(under_test: KernelUnderTest, method: str) -> None:
 def write(
     under_test: KernelUnderTest, case: Case, pages: Pages, pools: KVPools, slots: list[int], generator: torch.Generator
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Write random K and V, sliced out of one fused projection as engines do; return what was written."""
+    """Write random K and V, sliced out of one fused projection as engines do; return what was written. Latent
+    attention writes the keys, and V is what a kernel must not touch."""
     heads, dim = case.num_kv_heads, case.head_dim
     fused = torch.randn(len(slots), (case.group_size + 2) * heads, dim, generator=generator)
     fused = fused.to(under_test.device, getattr(torch, case.dtype))
@@ -71,19 +112,24 @@ def write(
 
 
 @pytest.mark.law("F1")
-@pytest.mark.parametrize("case", by_tier(CASES, FULL))
+@pytest.mark.parametrize("case", by_tier((*CASES, *QUANTISED), (*FULL, *QUANTISED_FULL)))
 def test_a_write_changes_exactly_its_slots(kernel: KernelUnderTest, case: Case, seed: int) -> None:
     require(kernel, case)
     require_writer(kernel, "write")
     generator = torch.Generator().manual_seed(seed)
     pages = lay_out(case, generator)
     pools = random_pools(kernel, case, pages, generator)
-    before = [by_slot(pool).clone() for pool in (pools.key, pools.value)]
+    before = {name: by_slot(part).clone() for name, part in by_block(pools).items()}
     slots = step_tensors(pages, "cpu").slot_mapping.tolist()
     slots = [-1 if i % 3 == 1 else slot for i, slot in enumerate(slots)] + [-1]
+    given = [scale.clone() for scale in (pools.key_scale, pools.value_scale) if scale is not None]
     write(kernel, case, pages, pools, slots, generator)
-    for name, old, pool in zip(("key", "value"), before, (pools.key, pools.value), strict=True):
-        require_only(old, by_slot(pool), [s for s in slots if s >= 0], pages, f"writing {name}")
+    if case.kv_scales == "head":
+        after = [scale for scale in (pools.key_scale, pools.value_scale) if scale is not None]
+        if not all(map(torch.equal, given, after)):
+            raise LawBroken("a write changed the scales a head, which are given")
+    for name, part in by_block(pools).items():
+        require_only(before[name], by_slot(part), [s for s in slots if s >= 0], pages, f"writing, the {name}")
 
 
 @pytest.mark.law("F2")
@@ -96,8 +142,9 @@ def test_what_is_written_is_read_back(kernel: KernelUnderTest, case: Case, seed:
     pools = random_pools(kernel, case, pages, generator)
     slots = step_tensors(pages, "cpu").slot_mapping.tolist()
     slots = [slots[i] for i in torch.randperm(len(slots), generator=generator)]
-    written = write(kernel, case, pages, pools, slots, generator)
-    for name, pool, sent in zip(("key", "value"), (pools.key, pools.value), written, strict=True):
+    written = dict(zip(("key", "value"), write(kernel, case, pages, pools, slots, generator), strict=True))
+    for name, pool in by_block(pools).items():
+        sent = written[name]
         wrong = (bits(by_slot(pool)[slots]) != bits(sent)).flatten(1).any(1).nonzero().flatten().tolist()
         assert not wrong, (
             f"{len(wrong)} slots of {name} do not hold what was written, first {pages.describe(slots[wrong[0]])}"
@@ -115,11 +162,11 @@ def test_a_block_copy_changes_exactly_its_destinations(kernel: KernelUnderTest, 
     blocks = torch.randperm(pages.num_blocks, generator=generator).tolist()
     # One source has two destinations; the rest are pairs, more of them than a launch takes at a time.
     copies = [(blocks[0], blocks[1]), (blocks[0], blocks[2]), *zip(blocks[3::2], blocks[4::2], strict=False)]
-    before = [pool.clone() for pool in (pools.key, pools.value)]
+    before = {name: part.clone() for name, part in by_block(pools).items()}
     kernel.kernel.copy_blocks(pools, copies)
-    for name, old, pool in zip(("key", "value"), before, (pools.key, pools.value), strict=True):
-        expected = old.clone()
+    for name, pool in by_block(pools).items():
+        expected = before[name].clone()
         for source, destination in copies:
-            expected[destination] = old[source]
+            expected[destination] = before[name][source]
         wrong = (bits(expected) != bits(pool)).flatten(1).any(1).nonzero().flatten().tolist()
         assert not wrong, f"copying {copies} left blocks {wrong} of the {name} pool other than they must be"

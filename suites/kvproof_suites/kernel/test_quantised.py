@@ -1,31 +1,37 @@
-"""Q1: 8-bit pools are attended to as what their codes mean, each scale once; G2, G4, G20: scales are memory as well."""
+"""Q1: 8-bit pools mean codes times scales, each once. G2, G4, G15, G20: scales are memory as well."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
 
 from kvproof_suites.kernel import census
 from kvproof_suites.kernel.attend import Output, attend, place, require
-from kvproof_suites.kernel.cases import CHUNKED, DEEPSEEK, MIXED, MLA, Case, by_tier, decode, prefill
+from kvproof_suites.kernel.cases import (
+    A_HEAD,
+    A_TOKEN,
+    CHUNKED,
+    DEEPSEEK,
+    MIXED,
+    MLA,
+    SCALES,
+    Case,
+    by_tier,
+    decode,
+    prefill,
+)
 from kvproof_suites.kernel.decoding import judge as judge_needle
 from kvproof_suites.kernel.drawn import Drawn, draw, judge, place_drawn
 from kvproof_suites.kernel.needle import bury
 from kvproof_suites.kernel.pages import lay_out
-from kvproof_suites.kernel.scales import Scales
+from kvproof_suites.kernel.scales import Scales, with_strided_scales
 from kvproof_suites.kernel.test_metamorphic import require_same_bits
 from kvproof_suites.outcome import LawBroken
 from kvproof_suites.under_test import KernelUnderTest
-
-# Far from 1 and from one another, and powers of two: a scale that is lost, doubled or swapped shows at once.
-SCALES: dict[str, Any] = {"k_scale": 0.25, "v_scale": 0.5}
-A_HEAD: dict[str, Any] = {"kv_scales": "head", "num_kv_heads": 2}
-A_TOKEN: dict[str, Any] = {"kv_scales": "token", "kv_dtype": "int8"}
 
 CASES = (
     *(Case(MIXED, kv_dtype=kv_dtype, **SCALES) for kv_dtype in ("float8_e4m3fn", "float8_e5m2")),
@@ -145,3 +151,21 @@ def test_a_launch_changes_no_scale(kernel: KernelUnderTest, case: Case, seed: in
     attend(kernel, drawn.spec, drawn.pages, drawn.query, pools)
     if not (torch.equal(before[0], pools.key_scale) and torch.equal(before[1], pools.value_scale)):
         raise LawBroken("attending changed the scales")
+
+
+@pytest.mark.law("G15")
+@pytest.mark.parametrize("case", by_tier(OWN_SCALES, ()))
+def test_scales_between_others_give_the_same_bits_or_are_rejected(
+    kernel: KernelUnderTest, case: Case, seed: int
+) -> None:
+    require(kernel, case, "run_bitwise")
+    drawn = draw(case, torch.Generator().manual_seed(seed))
+    packed = place_drawn(kernel, drawn)
+    strided, _ = with_strided_scales(packed)
+    out, _ = attend(kernel, drawn.spec, drawn.pages, drawn.query, packed)
+    try:
+        again, _ = attend(kernel, drawn.spec, drawn.pages, drawn.query, strided)
+    except (ValueError, NotImplementedError):
+        return  # rejected, and loudly
+    if not torch.equal(out, again):
+        raise LawBroken("scales that are not packed are the same scales and give another output")

@@ -20,7 +20,6 @@ NOT_LAWS: dict[str, str] = {
     "allocator with a table a group of layers, and the window of each, would be needed",
     "G16": "that all configurations of one kernel agree: the contract shows one launch a plan; a method that lists a "
     "kernel's variants would be needed. Every implementation is held to the oracle by itself",
-    "Q2": "that scales travel with their block: needs scales a slot in `KVPools.key_scale`, which no kernel has yet",
     "Q3": "that calibration sees only real data: the contract hands scales over, and never asks for them",
 }
 """Properties of the catalogue that the contract does not show, and what would be needed."""

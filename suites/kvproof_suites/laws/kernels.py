@@ -47,7 +47,8 @@ KERNELS = (
     Law(
         "F1",
         "exact footprint",
-        "A cache write changes exactly its slots, a block copy exactly its destinations; -1 is nowhere.",
+        "A cache write changes exactly its slots, their scales included, a block copy exactly its destinations; -1 is "
+        "nowhere.",
         "A negative index that wraps writes into the last block of whoever owns it.",
         "vllm-project/vllm#43810",
         needs="write, copy_blocks",
@@ -55,7 +56,9 @@ KERNELS = (
     Law(
         "F2",
         "write and read back",
-        "What is written through the slot mapping is read back bit for bit, whatever the strides of its source.",
+        "What is written through the slot mapping is read back bit for bit, whatever the strides of its source; of 8 "
+        "bits, as the nearest code of the number ÷ its scale, of two the even one, and a scale that is made for a row "
+        "is its largest magnitude ÷ 127.",
         "K and V arrive as slices of a fused projection; a writer that assumes packed rows stores a mixture.",
         "flashinfer-ai/flashinfer#527",
         needs="write",
@@ -189,9 +192,18 @@ KERNELS = (
         needs="fp8 or int8; head_scales, token_scales",
     ),
     Law(
+        "Q2",
+        "scales travel with their block",
+        "A block copy takes the scales of its tokens along, and leaves those of heads alone.",
+        "A copy of codes without their scales is another sequence's numbers.",
+        "kekzl/imp#1189",
+        needs="token_scales or head_scales; copy_blocks",
+    ),
+    Law(
         "Q4",
         "overflow is defined",
-        "A value beyond the range of an 8-bit pool saturates, and a NaN stays in its own slot.",
+        "A value beyond the range of an 8-bit pool saturates, and a NaN stays in its own slot: in its code, or in the "
+        "scale that is made of its row.",
         "A cast without a clamp turns one large activation into a NaN that every later step reads.",
         "pytorch/FBGEMM#4237",
         needs="fp8 or int8; write",

@@ -52,6 +52,13 @@ def holds(result: Any, element: Element) -> bool:
     return found == element.got or (math.isnan(found) and math.isnan(element.got))
 
 
+def at(scale: torch.Tensor | None, place: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor | None:
+    """Scales [context, num_kv_heads] of the tokens at ``place``, their blocks and offsets; None: the spec has them."""
+    if scale is None:
+        return None
+    return (scale.expand(len(place[0]), -1) if scale.dim() == 1 else scale[place]).cpu()
+
+
 def by_oracle(call: Launched, rounding: Arithmetic) -> list[Element]:
     """What the oracle says of a launch that a law judged in another way: every row from its own history."""
     spec, batch, result = call.plan.spec, call.plan.batch, call.result
@@ -61,8 +68,10 @@ def by_oracle(call: Launched, rounding: Arithmetic) -> list[Element]:
     for row, (context_len, query_len) in enumerate(zip(batch.context_lens_host, batch.query_lens_host, strict=True)):
         position = torch.arange(context_len)
         blocks = batch.block_tables[row].cpu().long()[position // spec.block_size]
-        keys, values = (pool[blocks, position % spec.block_size].cpu() for pool in (call.pools.key, call.pools.value))
-        rows.append(attend_dense(call.query[start : start + query_len].cpu(), keys, values, spec, rounding))
+        place = (blocks, position % spec.block_size)
+        keys, values = (pool[place].cpu() for pool in (call.pools.key, call.pools.value))
+        scales = [at(scale, place) for scale in (call.pools.key_scale, call.pools.value_scale)]
+        rows.append(attend_dense(call.query[start : start + query_len].cpu(), keys, values, spec, rounding, *scales))
         start += query_len
     out, lse = result if isinstance(result, tuple | list) else (result, None)
     found = worst("out", out, torch.cat([a.out for a in rows]), torch.cat([a.out_bound for a in rows]))

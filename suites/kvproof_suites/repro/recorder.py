@@ -126,7 +126,15 @@ class RecordedLaunch:
 def _copy(pools: KVPools) -> KVPools:
     if pools.key.numel() > LARGE:
         return pools
-    key, value = (
-        torch.empty_strided(p.shape, p.stride(), dtype=p.dtype, device=p.device) for p in (pools.key, pools.value)
-    )
-    return replace(pools, key=key.copy_(pools.key), value=value.copy_(pools.value))
+    key = _copy_of(pools.key)
+    if pools.value.data_ptr() == pools.key.data_ptr():  # latent attention: a part of the keys
+        value = key[..., : pools.value.shape[-1]]
+    else:
+        value = _copy_of(pools.value)
+    scales = [None if scale is None else scale.clone() for scale in (pools.key_scale, pools.value_scale)]
+    return replace(pools, key=key, value=value, key_scale=scales[0], value_scale=scales[1])
+
+
+def _copy_of(pool: torch.Tensor) -> torch.Tensor:
+    """In the same strides, which a kernel may read."""
+    return torch.empty_strided(pool.shape, pool.stride(), dtype=pool.dtype, device=pool.device).copy_(pool)

@@ -13,6 +13,7 @@ from kvproof_impls.registry import BUILT_IN, ENTRY_POINT_GROUP
 from kvproof_suites.outcome import Element
 from kvproof_suites.repro.embed import UNPACK, Data
 from kvproof_suites.repro.recorder import Call, Copied, Launched, Planned, Written
+from kvproof_suites.repro.write_checks import WRITES
 
 FIELDS_OF_BATCH = ("block_tables", "context_lens", "query_start", "slot_mapping")
 
@@ -179,12 +180,20 @@ class Body:
 
     def pools(self, pools: Any, blocks: Any) -> str:
         if id(pools) not in self._names:
-            parts = []
-            for name in ("key", "value", "key_scale", "value_scale"):
-                part = getattr(pools, name, None)
-                parts.append(f"    {name}={'None' if part is None else self.data.tensor(name, part, blocks)},")
-            self.assign(id(pools), "pools", ["KVPools(", *parts, ")"])
+            self.assign(id(pools), "pools", ["KVPools(", *self.parts(pools, blocks), ")"])
         return self._names[id(pools)]
+
+    def parts(self, pools: Any, blocks: Any) -> list[str]:
+        """The arguments of ``KVPools``."""
+        told = {}
+        for name in ("key", "value", "key_scale", "value_scale"):
+            part = getattr(pools, name, None)
+            told[name] = "None" if part is None else self.data.tensor(name, part, blocks)
+        if pools.value.data_ptr() == pools.key.data_ptr():  # latent attention: a part of the keys
+            self.assign((id(pools), "key"), "key", [told["key"]])
+            told["key"] = self._names[id(pools), "key"]
+            told["value"] = f"{told['key']}[..., :{pools.value.shape[-1]}]"
+        return [f"    {name}={expression}," for name, expression in told.items()]
 
     def assign(self, what: Any, name: str, lines: list[str]) -> None:
         self._count[name] = number = self._count.get(name, 0) + 1
@@ -235,38 +244,6 @@ def same(before, after):
     return torch.equal(before.contiguous().view(torch.uint8), after.contiguous().view(torch.uint8))
 
 
-'''
-
-WRITES = '''
-def check_write(kernel, spec, key, value, pools, slots):
-    """A write stores every bit of its tokens in their slots, and changes nothing else."""
-    wanted = []
-    for new, pool, scale in ((key, pools.key, spec.k_scale), (value, pools.value, spec.v_scale)):
-        wanted.append(pool.clone())
-        limit = torch.finfo(pool.dtype).max
-        stored = new if pool.dtype == new.dtype else (new.float() / scale).clamp(-limit, limit)
-        for token, slot in enumerate(slots.tolist()):
-            if slot >= 0:
-                wanted[-1][slot // pool.shape[1], slot % pool.shape[1]] = stored[token].to(pool.dtype)
-    kernel.write(spec, key, value, pools, slots)
-    check_pools(pools, wanted)
-
-
-def check_copy(kernel, pools, copies):
-    """A copy changes its destinations, and nothing else."""
-    wanted = [pool.clone() for pool in (pools.key, pools.value)]
-    for source, destination in copies:
-        for after, pool in zip(wanted, (pools.key, pools.value)):
-            after[destination] = pool[source]
-    kernel.copy_blocks(pools, copies)
-    check_pools(pools, wanted)
-
-
-def check_pools(pools, wanted):
-    for name, pool, want in zip(("key", "value"), (pools.key, pools.value), wanted):
-        slots = [(b, s) for b in range(len(pool)) for s in range(pool.shape[1]) if not same(pool[b, s], want[b, s])]
-        if slots:
-            sys.exit(f"WRONG  {len(slots)} slots of {name}, the first is block {slots[0][0]} slot {slots[0][1]}")
 '''
 
 CHECK = """
