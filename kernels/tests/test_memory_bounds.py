@@ -81,6 +81,15 @@ def move_between_fences(at_end: bool) -> None:
     assert torch.equal(pools[0][4, 2], rows[0][2])
     copy_blocks(*pools, [(0, 4), (1, 3)])
     assert torch.equal(pools[1][0], pools[1][4])
+    codes = [fence(torch.zeros(5, 3, 2, 80, dtype=torch.int8), at_end) for _ in range(2)]
+    scales = {name: fence(torch.zeros(5, 3, 2), at_end) for name in ("key_scale", "value_scale")}
+    write_cache(*rows, *codes, fence(torch.tensor([0, -1, 14, 7, -1, 3]), at_end), **scales)
+    assert torch.equal(codes[1][4, 2].abs().amax(1), torch.tensor([127, 127], dtype=torch.int8))
+    copy_blocks(*codes, [(0, 3), (4, 1)], **scales)
+    assert torch.equal(scales["value_scale"][1], scales["value_scale"][4])
+    heads = {name: fence(torch.ones(2), at_end) for name in scales}
+    write_cache(*rows, *codes, fence(torch.tensor([0, -1, 14, 7, -1, 3]), at_end), **heads)
+    assert codes[0][0, 0].any()
 
 
 @pytest.mark.parametrize("at_end", [True, False], ids=["end", "start"])

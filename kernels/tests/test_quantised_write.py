@@ -11,15 +11,16 @@ from kvproof_kernels.cache_write import write_cache
 
 FP8 = [torch.float8_e4m3fn, torch.float8_e5m2]
 CODES = [*FP8, torch.int8]
+DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 LARGEST = {torch.float8_e4m3fn: 448.0, torch.float8_e5m2: 57344.0, torch.int8: 127.0}
 
 
-def written(x, dtype, scale=1.0):
-    """The codes that numbers [n], n a multiple of 16, become: one row of 16 to a slot."""
-    rows = x.view(-1, 1, 16)
-    pool = torch.zeros(len(rows), 1, 1, 16, dtype=dtype)
-    write_cache(rows, None, pool, None, torch.arange(len(rows)), key_scale=scale)
-    return pool.flatten()
+def written(x, dtype, scale=1.0, device="cpu"):
+    """The codes that numbers [n], n a multiple of 16, become on ``device``: one row of 16 to a slot."""
+    rows = x.view(-1, 1, 16).to(device)
+    pool = torch.zeros(len(rows), 1, 1, 16, dtype=dtype, device=device)
+    write_cache(rows, None, pool, None, torch.arange(len(rows), device=device), key_scale=scale)
+    return pool.flatten().cpu()
 
 
 def cast(x, dtype):
@@ -44,12 +45,13 @@ def padded(x):
     return torch.cat([x, x.new_zeros(-len(x) % 16)])
 
 
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("rows", [torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("dtype", CODES, ids=str)
-def test_every_16_bit_number_becomes_the_code_that_torch_casts_it_to(dtype, rows):
+def test_every_16_bit_number_becomes_the_code_that_torch_casts_it_to(dtype, rows, device):
     x = every(rows)
     numbers = ~x.isnan()
-    got = written(x, dtype)
+    got = written(x, dtype, device=device)
     assert torch.equal(got.view(torch.int8)[numbers], cast(x.float(), dtype).view(torch.int8)[numbers])
     if dtype == torch.int8:
         assert torch.all(got[~numbers] == 0)
@@ -57,8 +59,9 @@ def test_every_16_bit_number_becomes_the_code_that_torch_casts_it_to(dtype, rows
         assert got[~numbers].float().isnan().all()
 
 
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", CODES, ids=str)
-def test_a_number_half_way_between_two_codes_becomes_the_even_one_and_next_to_it_the_nearer_one(dtype):
+def test_a_number_half_way_between_two_codes_becomes_the_even_one_and_next_to_it_the_nearer_one(dtype, device):
     codes, values = finite_codes(dtype)
     halves = ((values[1:] + values[:-1]) / 2).float()
     assert torch.equal(halves.double() * 2, values[1:] + values[:-1]), "float32 holds every half"
@@ -69,7 +72,7 @@ def test_a_number_half_way_between_two_codes_becomes_the_even_one_and_next_to_it
             (torch.nextafter(halves, halves.new_tensor(0.0)), codes[:-1]),
             (torch.nextafter(halves, halves.new_tensor(math.inf)), codes[1:]),
         ):
-            got = written(padded(sign * x), dtype)[: len(x)].float()
+            got = written(padded(sign * x), dtype, device=device)[: len(x)].float()
             assert torch.equal(got, sign * values[want.long()].float())
 
 
@@ -105,9 +108,11 @@ def test_zeros_keep_their_sign(dtype):
 @pytest.mark.parametrize("rows", [torch.float16, torch.bfloat16, torch.float32], ids=str)
 @pytest.mark.parametrize("dtype", CODES, ids=str)
 @pytest.mark.parametrize("scale", [0.3, 0.0007, 11.0])
-def test_a_number_is_divided_by_the_scale_and_rounded_once(scale, dtype, rows):
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_number_is_divided_by_the_scale_and_rounded_once(device, scale, dtype, rows):
     x = (torch.randn(2**12, generator=torch.Generator().manual_seed(1)) * LARGEST[dtype] * scale / 2).to(rows)
-    assert torch.equal(written(x, dtype, scale).view(torch.int8), cast(x.float() / scale, dtype).view(torch.int8))
+    got = written(x, dtype, scale, device)
+    assert torch.equal(got.view(torch.int8), cast(x.float() / scale, dtype).view(torch.int8))
 
 
 @pytest.mark.parametrize("dtype", CODES, ids=str)

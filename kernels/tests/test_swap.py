@@ -8,6 +8,7 @@ import torch
 from kvproof_kernels import swap
 from kvproof_kernels.swap import host_pool, merge_runs, swap_blocks
 
+DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float8_e4m3fn, torch.int8]
 
 
@@ -23,16 +24,16 @@ def bits(tensor):
     return tensor.contiguous().view({1: torch.int8, 2: torch.int16, 4: torch.int32}[tensor.dtype.itemsize])
 
 
-def pools_of(order, dtype, num_blocks=9):
-    """Keys, values and scales of a token, as a kernel may store them."""
+def pools_of(order, dtype, device="cpu"):
+    """Keys, values and scales of a token in 9 blocks, as a kernel may store them."""
     if order == "interleaved":
-        stored = random_bits((num_blocks, 2, 4, 2, 32), dtype)
+        stored = random_bits((9, 2, 4, 2, 32), dtype).to(device)
         keys, values = stored[:, 0], stored[:, 1]
     elif order == "HND":
-        keys, values = (random_bits((num_blocks, 2, 4, 32), dtype, seed).transpose(1, 2) for seed in (1, 2))
+        keys, values = (random_bits((9, 2, 4, 32), dtype, seed).to(device).transpose(1, 2) for seed in (1, 2))
     else:
-        keys, values = (random_bits((num_blocks, 4, 2, dim), dtype, dim) for dim in (32, 16))
-    return [keys, values, random_bits((num_blocks, 4, 2), torch.float32, 3)]
+        keys, values = (random_bits((9, 4, 2, dim), dtype, dim).to(device) for dim in (32, 16))
+    return [keys, values, random_bits((9, 4, 2), torch.float32, 3).to(device)]
 
 
 def filled(pool, seed):
@@ -42,15 +43,17 @@ def filled(pool, seed):
     return made
 
 
+@pytest.mark.parametrize("where", DEVICES)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("order", ["NHD", "HND", "interleaved"])
-def test_blocks_go_out_and_come_back_elsewhere_bit_for_bit(order, dtype):
-    device = pools_of(order, dtype)
+def test_blocks_go_out_and_come_back_elsewhere_bit_for_bit(order, dtype, where):
+    device = pools_of(order, dtype, where)
     host = [filled(pool, 7 + i) for i, pool in enumerate(device)]
-    before = [(bits(d).clone(), bits(h).clone()) for d, h in zip(device, host, strict=True)]
+    before = [(bits(d.cpu()).clone(), bits(h).clone()) for d, h in zip(device, host, strict=True)]
     out, back = [(8, 0), (2, 3), (3, 4), (4, 5), (0, 1)], [(5, 0), (1, 7), (3, 6), (4, 5)]
     swap_blocks(device, host, out)
     swap_blocks(host, device, back)
+    device = [pool.cpu() for pool in device]  # waits for the copies
     for d, h, (want_device, want_host) in zip(device, host, before, strict=True):
         for source, destination in out:
             want_host[destination] = want_device[source]
