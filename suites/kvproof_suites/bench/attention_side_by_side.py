@@ -20,7 +20,7 @@ import torch
 
 from kvproof_impls.contract import DEFAULT_ARITHMETIC
 from kvproof_suites.bench.attention_peers import CONTESTANTS, Attend, NotHere, our_kernel
-from kvproof_suites.bench.attention_step import Contents, Step, draw, expect, lay_out
+from kvproof_suites.bench.attention_step import Step, draw, expect, lay_out
 from kvproof_suites.bench.timing import ROOF_BYTES, pinned_threads, stopwatch
 from kvproof_suites.environment import cpu_name, version
 
@@ -107,20 +107,20 @@ def compare(step: Step, names: Sequence[str], rounds: int) -> list[Row]:
             click.echo(f"{step.dtype}, block size {step.block_size}: {name}", err=True)
             try:
                 attends[name] = CONTESTANTS[name](step, contents, pages)
-                require_attention(step, contents, name, attends[name])
+                require_attention(step, name, attends[name])
             except NotHere as reason:
                 attends.pop(name, None)
                 reasons[name] = str(reason)
         samples, roofs = take_turns(attends, step.kv_bytes, rounds)
-    del attends, contents
+    attends.clear()
     gc.collect()
     return [Row(name, samples.get(name, ()), roofs, reasons.get(name)) for name in names]
 
 
-def require_attention(step: Step, contents: Contents, name: str, attend: Attend) -> None:
+def require_attention(step: Step, name: str, attend: Attend) -> None:
     """Raises NotHere: an element is further from float64 than the arithmetic allows, so a time would mean nothing."""
     declared = our_kernel().arithmetic(step.spec) if name == "cpu" else DEFAULT_ARITHMETIC
-    distance = expect(step, contents, declared).distance(attend())
+    distance = expect(step, declared).distance(attend())
     if distance > 1:
         raise NotHere(f"not timed: its output is {distance:.3g} times the error budget away from attention")
 

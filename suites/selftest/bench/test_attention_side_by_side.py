@@ -31,9 +31,8 @@ CHUNK = Step(2, 9, 40, 4, 2, 32, "bfloat16", 16)
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 def test_a_contestant_computes_attention(name, step, monkeypatch):
     monkeypatch.setattr(torch, "compile", lambda function, **options: function)  # compiled, it takes half a minute
-    contents = draw(step)
-    output = CONTESTANTS[name](step, contents, lay_out(step))()
-    assert expect(step, contents).distance(output) <= 1
+    output = CONTESTANTS[name](step, draw(step), lay_out(step))()
+    assert expect(step).distance(output) <= 1
 
 
 @pytest.mark.parametrize("step", [PREFILL, replace(DECODE, context_len=39)], ids=["prefill", "partly filled block"])
@@ -46,6 +45,12 @@ def test_blocks_hold_the_keys_of_their_sequence_in_order():
     contents, pages = draw(DECODE), lay_out(DECODE)
     by_block = paged(contents.keys, pages)[block_tables(pages).long()]
     assert torch.equal(by_block.flatten(1, 2)[:, :40], contents.keys)
+
+
+def test_every_block_size_is_held_against_the_same_contents():
+    other = replace(DECODE, block_size=16)
+    assert draw(other) is draw(DECODE)
+    assert expect(other) is expect(DECODE)
 
 
 @pytest.mark.parametrize("row", [0, 1, 2])
