@@ -113,11 +113,24 @@ class TritonKernel:
 
     def write(self, spec: AttentionSpec, key: Tensor, value: Tensor, pools: KVPools, slot_mapping: Tensor) -> None:
         """``key`` and ``value`` [num_tokens, num_kv_heads, dim] to the slots; -1 goes nowhere."""
-        write_cache(key, value, pools.key, pools.value, slot_mapping)
+        values, value_pool = (None, None) if spec.mla else (value, pools.value)
+        key_scale, value_scale = scales(spec, pools)
+        write_cache(
+            key,
+            values,
+            pools.key,
+            value_pool,
+            slot_mapping,
+            key_scale=key_scale,
+            value_scale=value_scale,
+            validate=self.validate,
+        )
 
     def copy_blocks(self, pools: KVPools, copies: Copies) -> None:
         """(source, destination) blocks; ValueError where a destination is another pair's source or destination."""
-        copy_blocks(pools.key, pools.value, copies)
+        stored = (pools.key_scale, pools.value_scale)
+        by_token = [scale if scale is not None and scale.dim() == 3 else None for scale in stored]
+        copy_blocks(pools.key, pools.value, copies, key_scale=by_token[0], value_scale=by_token[1])
 
     def _configuration(self, spec: AttentionSpec, num_pairs: int, device: torch.device) -> Configuration:
         chosen = tile_for(rows_kind(num_pairs), geometry(spec).form, backend_of(device))
@@ -135,6 +148,15 @@ class TritonLaunch:
             query, pools.key, pools.value, out, key_scale=pools.key_scale, value_scale=pools.value_scale
         )
         return (out, lse) if self.return_lse else out
+
+
+def scales(spec: AttentionSpec, pools: KVPools) -> tuple[float | Tensor, float | Tensor]:
+    """What codes of keys and of values are multiplied by: of the whole tensor, or as the pools hold them."""
+    if spec.kv_scales == "tensor":
+        return spec.k_scale, spec.v_scale
+    if pools.key_scale is None or pools.value_scale is None:
+        raise ValueError(f"pools.key_scale and pools.value_scale are missing: there is one scale a {spec.kv_scales}")
+    return pools.key_scale, pools.value_scale
 
 
 def geometry(spec: AttentionSpec) -> Geometry:

@@ -10,7 +10,6 @@ from kvproof_kernels.tiles import CODES, DTYPES, MAX_HEAD_DIM, MAX_REST_DIM, For
 
 HEAD_DIM_STEP = 16
 """Head and value dims are multiples of this: the compiled kernels rely on aligned rows."""
-MAX_BLOCK_SIZE = 256
 
 
 @dataclass(frozen=True)
@@ -63,7 +62,6 @@ class Geometry:
             f"kv_dtype {named(self.kv_dtype)} with dtype {named(self.dtype)}: {', '.join(map(named, known))} only": (
                 self.kv_dtype not in known
             ),
-            f"block_size {self.block_size}: at most {MAX_BLOCK_SIZE}": self.block_size > MAX_BLOCK_SIZE,
             f"head_dim {self.head_dim}: a multiple of {HEAD_DIM_STEP}, at most {widest}": (
                 self.head_dim % HEAD_DIM_STEP != 0 or self.head_dim > widest
             ),

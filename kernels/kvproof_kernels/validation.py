@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from kvproof_kernels.geometry import HEAD_DIM_STEP, MAX_BLOCK_SIZE, Geometry
+from kvproof_kernels.geometry import HEAD_DIM_STEP, Geometry
 from kvproof_kernels.launch import is_interpreted, strides
 from kvproof_kernels.tensor_checks import (
     check_device,
@@ -149,8 +149,6 @@ def check_pools(key_pool: Tensor, value_pool: Tensor) -> None:
         check_dims(name, pool, 4)
         if 0 in pool.shape:
             raise ValueError(f"{name} {shape_of(pool)} is empty")
-        if pool.shape[1] > MAX_BLOCK_SIZE:
-            raise ValueError(f"{name} {shape_of(pool)} has block_size {pool.shape[1]}; at most {MAX_BLOCK_SIZE}")
         if pool.shape[3] % HEAD_DIM_STEP or pool.shape[3] > widest:
             raise ValueError(
                 f"{name} {shape_of(pool)} has head_dim {pool.shape[3]}; it must be a multiple of {HEAD_DIM_STEP}, "

@@ -26,7 +26,7 @@ def test_every_group_size(paged, group_size):
     paged.assert_attends(case, *case.run())
 
 
-@pytest.mark.parametrize("block_size", [1, 3, 16, 48, 256])
+@pytest.mark.parametrize("block_size", [1, 3, 16, 48, 256, 1000])
 @pytest.mark.parametrize("block_n", [16, 64, None])
 def test_lengths_around_block_and_tile(paged, block_size, block_n):
     tile = block_n or 128

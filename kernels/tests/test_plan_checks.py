@@ -53,7 +53,6 @@ def test_tensors_that_fitted_once_do_not_excuse_others(paged):
         ({"head_dim": 592}, "head_dim 592: a multiple of 16, at most 576"),
         ({"head_dim": 40}, "head_dim 40: a multiple of 16, at most 576"),
         ({"value_dim": 528}, "value_dim 528: a multiple of 16, at most 512"),
-        ({"block_size": 257}, "block_size 257: at most 256"),
         ({"dtype": torch.float64}, "dtype float64: float16, bfloat16, float32 only"),
         ({"kv_dtype": torch.float32}, "kv_dtype float32 with dtype float16: float16, float8_e4m3fn, float8_e5m2, int8"),
         ({"kv_scales": "head"}, "scales a head for float16: pools of 8 bits only"),
