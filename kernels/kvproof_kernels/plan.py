@@ -13,6 +13,7 @@ from kvproof_kernels.attention import NO_WINDOW, Terms, paged_attention
 from kvproof_kernels.geometry import Geometry
 from kvproof_kernels.launch import backend_of
 from kvproof_kernels.tiles import Configuration, rows_kind, tile_for
+from kvproof_kernels.tuned import Place, arch_of
 from kvproof_kernels.validation import check_ids, check_launch, check_scales, check_tables
 from kvproof_kernels.work import TARGET_ITEMS, Work, plan_work
 
@@ -34,7 +35,7 @@ class PagedAttention:
         common_prefix_blocks: leading blocks that are the same in all tables; their tokens are read once for all rows.
         reuse: an earlier plan whose buffers are taken over.
         validate: check at the first launch that every id that will be read lies in the pool; waits for the device.
-        configuration: what is compiled; None: ``tiles.tile_for`` chooses.
+        configuration: what is compiled; None: ``configuration_for`` chooses.
 
     Raises:
         ValueError: the geometry is not supported, a table is too narrow for its context, or ``reuse`` has other rows.
@@ -62,7 +63,7 @@ class PagedAttention:
         if reuse is not None and reuse.geometry != geometry:
             raise ValueError(f"reuse: the earlier launch was planned for {reuse.geometry}, this one for {geometry}")
         pairs = max(query_lens, default=0) * geometry.group_size
-        chosen = configuration or tile_for(rows_kind(pairs), geometry.form, backend_of(device))
+        chosen = configuration or configuration_for(geometry, pairs, device)
         self.configuration: Configuration = chosen if reuse is None else reuse.configuration
         rows_per_tile = max(1, self.configuration.block_m // geometry.group_size)
         buffers: Buffers | None = None if reuse is None else reuse.buffers
@@ -145,6 +146,13 @@ class PagedAttention:
         if self.validate:
             check_ids(self.block_tables, self.context_lens, key_pool, self.common_prefix_blocks)
         self._checked.add(kind)
+
+
+def configuration_for(geometry: Geometry, num_pairs: int, device: torch.device) -> Configuration:
+    """What is compiled where no sequence has more than ``num_pairs`` (query row, head of the group) pairs."""
+    backend = backend_of(device)
+    place = None if backend == "interpreter" else Place(arch_of(device), geometry.group_size, geometry.block_size)
+    return tile_for(rows_kind(num_pairs), geometry.form, backend, place)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,8 @@ from typing import Any
 import torch
 import triton.language as tl
 
+from kvproof_kernels.tuned import Place, tuned_tile
+
 MAX_HEAD_DIM = 512
 """Of one part; a head dim may have MAX_REST_DIM more, as MLA's 512 + 64 has."""
 MAX_REST_DIM = 64
@@ -152,10 +154,12 @@ def rows_kind(num_pairs: int) -> str:
     return "few" if num_pairs <= 16 else "many"
 
 
-def tile_for(kind: str, form: Form, backend: str) -> Configuration:
-    """The compiled form of ``form`` for this ``kind`` of rows. ``backend``: "cuda", "hip" or "interpreter"."""
+def tile_for(kind: str, form: Form, backend: str, place: Place | None = None) -> Configuration:
+    """The compiled form of ``form`` for this ``kind`` of rows. ``backend``: "cuda", "hip" or "interpreter".
+    ``place``: where it runs; a tile that was measured for just that is preferred."""
     tiles = TILES if backend != "hip" else {**TILES, **HIP_TILES}
-    block_m, block_n, num_warps, num_stages = tiles[kind, form.dtype.itemsize, padded(form.head_dim)]
+    tuned = None if place is None else tuned_tile(place, kind, form)
+    block_m, block_n, num_warps, num_stages = tuned or tiles[kind, form.dtype.itemsize, padded(form.head_dim)]
     if backend == "interpreter":
         block_m, block_n = INTERPRETED_TILES[kind]
     key_type, value_type = operand_types(form, interpreted=backend == "interpreter")
