@@ -24,8 +24,6 @@ from kvproof_kernels.plan import PagedAttention
 from kvproof_kernels.tiles import Form, tile_for
 from kvproof_kernels.work import Work
 
-TILE = ("block_m", "block_n", "num_warps", "num_stages")
-
 
 def arguments(attend: PagedAttention) -> tuple[Any, ...]:
     """What ``paged_attention`` takes behind the pools, for a planned batch without scales of its pools."""
@@ -33,7 +31,7 @@ def arguments(attend: PagedAttention) -> tuple[Any, ...]:
     return (
         *(attend.block_tables, work.items, work.positions, work.partial_start, work.num_partials),
         *(terms.key_scales, terms.value_scales, terms.slopes, terms.sinks, terms.scale, terms.softcap, terms.window),
-        [getattr(chosen, name) for name in TILE],
+        [chosen.block_m, chosen.block_n, chosen.num_warps, chosen.num_stages],
         *(form.options, form.mla, form.token_scales),
     )
 
@@ -67,6 +65,8 @@ def paged_attention(
     """
     out, lse = _results(query, value_pool)
     form = Form(query.shape[2], value_pool.shape[3], query.dtype, key_pool.dtype, options, mla, token_scales)
+    chosen = tile_for("many", form, backend_of(query.device))
+    block_m, block_n, num_warps, num_stages = tile
     num_rows = max(1, num_partials)
     partials = (
         query.new_empty((num_rows, *out.shape[1:]), dtype=torch.float32),
@@ -76,7 +76,7 @@ def paged_attention(
         *(query, key_pool, value_pool, block_tables),
         Work(items, positions, partial_start, num_partials),
         Terms(scale, softcap, window, slopes, sinks, key_scales, value_scales),
-        replace(tile_for("many", form, backend_of(query.device)), **dict(zip(TILE, tile, strict=True))),
+        replace(chosen, block_m=block_m, block_n=block_n, num_warps=num_warps, num_stages=num_stages),
         *(out, lse, partials),
     )
     return out, lse
