@@ -17,8 +17,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kvproof_kernels.launch import as_bits, launch, strides
-from kvproof_kernels.moves import check_move_pools, check_token_scales, move_tile
+from kvproof_kernels.launch import as_bits, launch
+from kvproof_kernels.moves import check_move_pools, check_token_scales, move_tile, row_strides, scale_strides
 from kvproof_kernels.tiles import CopyConfiguration
 
 SCALE_STRIDES = [
@@ -110,8 +110,8 @@ def copy_blocks(
 
     Args:
         key_pool: [num_blocks, block_size, num_kv_heads, head_dim], a view of any storage order.
-        value_pool: [num_blocks, block_size, num_kv_heads, value_dim], likewise. None, or a view that begins where the
-            keys do (MLA): the keys alone are copied.
+        value_pool: [num_blocks, block_size, num_kv_heads, value_dim], likewise. None, or the first dims of
+            the keys (MLA): the keys alone are copied.
         copies: (source block, destination block) pairs.
         key_scale: scales a token, float32 [num_blocks, block_size, num_kv_heads] of any strides; those of the
             destination become those of the source.
@@ -123,8 +123,8 @@ def copy_blocks(
         TypeError: a dtype does not fit.
     """
     check_move_pools(key_pool, value_pool)
-    if _begin_together(key_pool, value_pool):
-        value_pool, value_scale = None, None if _begin_together(key_scale, value_scale) else value_scale
+    if _lies_in(value_pool, key_pool):
+        value_pool, value_scale = None, None if _lies_in(value_scale, key_scale) else value_scale
     _check_scales(key_pool, value_pool, key_scale, value_scale)
     pairs = [(int(source), int(destination)) for source, destination in copies]
     _check_copies(pairs, key_pool.shape[0])
@@ -141,19 +141,18 @@ def copy_blocks(
         BlockCopyConfiguration(block_t, block_d, token_scales=key_scale is not None),
         (
             *(*pools, key_scale, value_scale, sources, destinations),
-            *(*strides(key_pool)[:3], *((0, 0, 0) if value_pool is None else strides(value_pool)[:3])),
-            *(
-                stride
-                for scale in (key_scale, value_scale)
-                for stride in ((0, 0, 0) if scale is None else scale.stride())
-            ),
+            *(*row_strides(key_pool, 3), *row_strides(value_pool, 3)),
+            *(*scale_strides(key_scale), *scale_strides(value_scale)),
             *(block_size, head_dim, value_dim),
         ),
     )
 
 
-def _begin_together(key: Tensor | None, value: Tensor | None) -> bool:
-    return key is not None and value is not None and key.data_ptr() == value.data_ptr()
+def _lies_in(value: Tensor | None, key: Tensor | None) -> bool:
+    """Whether the values are the first dims of the keys."""
+    if value is None or key is None or value.shape[-1] > key.shape[-1]:
+        return False
+    return (value.data_ptr(), value.stride()) == (key.data_ptr(), key.stride())
 
 
 def _check_scales(

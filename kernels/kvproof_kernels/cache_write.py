@@ -17,8 +17,8 @@ import triton.language as tl
 from torch import Tensor
 
 from kvproof_kernels.codes import encode, scale_of_rows
-from kvproof_kernels.launch import as_bits, launch, strides
-from kvproof_kernels.moves import move_tile
+from kvproof_kernels.launch import as_bits, launch
+from kvproof_kernels.moves import move_tile, row_strides, scale_strides
 from kvproof_kernels.tiles import CopyConfiguration
 from kvproof_kernels.write_checks import check_slots, check_write, kind_of_scales
 
@@ -147,7 +147,7 @@ def write_cache(
         key_scale: what a code of ``key_pool`` is multiplied by to be read: a number, or float32 [num_kv_heads]; both
             are given. Of an int8 pool also float32 [num_blocks, block_size, num_kv_heads], of any strides, which is
             made: the row's largest magnitude ÷ 127, hence 0 for zeros, and NaN for a row that holds a NaN.
-        value_scale: likewise, of the same kind.
+        value_scale: likewise, of the same kind; without values it is not looked at.
         validate: look into ``slot_mapping``, which a GPU has to wait for.
 
     Raises:
@@ -170,8 +170,8 @@ def write_cache(
         configuration,
         (
             *(*rows, *pools, *scales, slot_mapping),
-            *(*_strides(key, 2), *_strides(value, 2), *_strides(key_pool, 3), *_strides(value_pool, 3)),
-            *(*_scale_strides(key_scale), *_scale_strides(value_scale)),
+            *(*row_strides(key, 2), *row_strides(value, 2), *row_strides(key_pool, 3), *row_strides(value_pool, 3)),
+            *(*scale_strides(key_scale), *scale_strides(value_scale)),
             *(num_tokens, key_pool.shape[1], head_dim, 0 if value is None else value.shape[2]),
         ),
     )
@@ -181,13 +181,3 @@ def _configure(key: Tensor, value: Tensor | None, pool: Tensor, scale: float | T
     code = "bits" if key.dtype == pool.dtype else str(pool.dtype).removeprefix("torch.")
     row_dim = max(key.shape[2], 0 if value is None else value.shape[2])
     return WriteConfiguration(*move_tile(row_dim, key.device), code=code, scales=kind_of_scales(scale))
-
-
-def _strides(tensor: Tensor | None, count: int) -> tuple[int, ...]:
-    return (0,) * count if tensor is None else strides(tensor)[:count]
-
-
-def _scale_strides(scale: float | Tensor) -> tuple[int, ...]:
-    """Block, offset and head: a scale of a head is the same in every slot."""
-    own = scale.stride() if isinstance(scale, Tensor) else ()
-    return (0,) * (3 - len(own)) + own

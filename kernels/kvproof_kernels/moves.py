@@ -1,4 +1,4 @@
-"""What cache write and block copy have in common: the tile they move at a time, and what they demand of their pools."""
+"""What cache write and block copy have in common: tile, strides, and what they demand of their pools."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from kvproof_kernels.geometry import HEAD_DIM_STEP
-from kvproof_kernels.launch import is_interpreted
+from kvproof_kernels.launch import is_interpreted, strides
 from kvproof_kernels.tensor_checks import check_device, check_dims, check_same_dtype, shape_of
 from kvproof_kernels.tiles import CODES, DTYPES
 from kvproof_kernels.validation import check_rows
@@ -26,6 +26,17 @@ def move_tile(row_dim: int, device: torch.device | None = None) -> tuple[int, in
     if device is not None and is_interpreted(device):
         return 128, block_d
     return max(1, TILE_ELEMENTS // block_d), block_d
+
+
+def row_strides(tensor: Tensor | None, count: int) -> tuple[int, ...]:
+    """The first ``count`` strides; zeros for a tensor that is not there."""
+    return (0,) * count if tensor is None else strides(tensor)[:count]
+
+
+def scale_strides(scale: Tensor | float | None) -> tuple[int, ...]:
+    """Block, offset and head: a scale of a head is the same in every slot, a number everywhere."""
+    own = scale.stride() if isinstance(scale, Tensor) else ()
+    return (0,) * (3 - len(own)) + own
 
 
 def check_move_pools(key_pool: Tensor, value_pool: Tensor | None) -> None:

@@ -75,6 +75,14 @@ def test_values_inside_the_keys_are_copied_once_with_them(value, monkeypatch):
     assert given[0][1] is None
 
 
+def test_values_that_only_begin_where_the_keys_do_are_copied_themselves():
+    stored = torch.randn(10, 4, 1, 64)
+    want = stored.clone()
+    want[3], want[6] = stored[1], stored[2]
+    copy_blocks(stored[:5], stored[::2], [(1, 3)])
+    assert torch.equal(stored, want)
+
+
 def test_blocks_of_pools_that_lie_in_one_tensor_in_turn_are_copied():
     stored = torch.randn(5, 2, 16 + 3, 2, 64)
     want = stored.clone()
