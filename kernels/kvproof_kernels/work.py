@@ -117,7 +117,7 @@ def plan_work(
 
 def row_positions(contexts: Ints, queries: Ints) -> Ints:
     """[num_tokens] the rows of a sequence are its last positions."""
-    return np.concatenate([np.zeros(0, np.int64), *map(np.arange, contexts - queries, contexts)])
+    return np.repeat(contexts - queries, queries) + index_in_group(queries)
 
 
 def sequence_tiles(
