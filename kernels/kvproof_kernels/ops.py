@@ -92,19 +92,23 @@ def _results(query: Tensor, value_pool: Tensor) -> tuple[Tensor, Tensor]:
     return out, query.new_empty(query.shape[:2], dtype=torch.float32)
 
 
-@torch.library.custom_op("kvproof::write_cache", mutates_args=("key_pool", "value_pool"))
+@torch.library.custom_op("kvproof::write_cache", mutates_args=("key_pool", "value_pool", "key_scales", "value_scales"))
 def write_cache(
     key: Tensor,
-    value: Tensor,
+    value: Tensor | None,
     key_pool: Tensor,
-    value_pool: Tensor,
+    value_pool: Tensor | None,
     slot_mapping: Tensor,
     key_scale: float = 1.0,
     value_scale: float = 1.0,
+    key_scales: Tensor | None = None,
+    value_scales: Tensor | None = None,
 ) -> None:
-    """``cache_write.write_cache``, with one scale for each tensor."""
+    """``cache_write.write_cache``: one scale serves the whole tensor, or ``key_scales`` a head or a token."""
     cache_write.write_cache(
-        key, value, key_pool, value_pool, slot_mapping, key_scale=key_scale, value_scale=value_scale
+        *(key, value, key_pool, value_pool, slot_mapping),
+        key_scale=key_scale if key_scales is None else key_scales,
+        value_scale=value_scale if value_scales is None else value_scales,
     )
 
 

@@ -57,6 +57,10 @@ def test_the_operators_are_what_they_declare(paged):
     rows = torch.randn(2, 3, 2, 64).half()
     written = (*rows, case.key_pool, case.value_pool, torch.tensor([3, -1, 40]))
     torch.library.opcheck(torch.ops.kvproof.write_cache, written, test_utils=checks)
+    codes = torch.zeros(2, 4, 16, 2, 64, dtype=torch.int8)
+    by_token = {"key_scales": torch.zeros(4, 16, 2), "value_scales": torch.zeros(4, 16, 2)}
+    written = (*rows, *codes, torch.tensor([3, -1, 40]))
+    torch.library.opcheck(torch.ops.kvproof.write_cache, written, by_token, test_utils=checks)
     torch.library.opcheck(torch.ops.kvproof.merge, (torch.randn(3, 2, 4, 64), torch.randn(3, 2, 4)), test_utils=checks)
 
 
