@@ -18,6 +18,7 @@ SUITES = Path(__file__).parent.parent
 RIGHT = (
     "selftest.wrong.right_kernel:RightKernel",
     "selftest.wrong.right_split_kernel:RightSplitKernel",
+    "selftest.wrong.right_cascade_kernel:RightCascadeKernel",
     "selftest.wrong.right_storage_kernel:RightStorageKernel",
     "selftest.wrong.right_allocators:SmallWindow",
     "selftest.wrong.right_allocators:SmallCompiledWindow",

@@ -33,6 +33,8 @@ class Case:
     kv_scales: str = "tensor"
     """What one scale serves: "tensor", "head" or "token"; those of the latter two are drawn."""
     layout: str = "shuffled"
+    shared_blocks: int = 0
+    """Leading blocks that every sequence has in common."""
     return_lse: bool = False
     value_dim: int | None = None
     scale: float | None = None
@@ -88,6 +90,7 @@ class Case:
         told += [name for name, on in (("alibi", self.alibi), ("sinks", self.sinks), ("lse", self.return_lse)) if on]
         told += [name for name, on in (("mla", self.mla), (self.kv_dtype, self.kv_dtype)) if on and name]
         told += [f"scales a {self.kv_scales}"] if self.kv_scales != "tensor" else []
+        told += [f"shared{self.shared_blocks}"] if self.shared_blocks else []
         base = f"{seqs}{more}-b{self.block_size}-{heads}-d{self.head_dim}-{self.dtype}-{self.layout}"
         return "-".join([base, *told])
 
@@ -143,6 +146,33 @@ LATENT_FULL = (
     Case(((33, 7), (40, 16)), window=16, **MLA),
 )
 
+SPECULATIVE = (
+    Case(((18, 2), (33, 5), (16, 1), (20, 8)), group_size=4),
+    Case(((17, 3), (40, 1), (32, 8)), group_size=7),
+)
+"""Draft tokens behind each sequence's last, on both sides of block boundaries, beside sequences without any."""
+
+SPECULATIVE_FULL = (
+    *(Case(((16, q), (17, q), (32 + q, q), (40, 1)), group_size=group) for q in range(2, 9) for group in (1, 4, 7)),
+    Case(((1025, 5), (700, 1), (513, 3)), group_size=4),
+    Case(((129, 4), (128, 8), (65, 1)), num_kv_heads=2, group_size=4, head_dim=128, dtype="bfloat16"),
+)
+
+EDGES = (
+    Case(((272, 1), (257, 3)), window=17),
+    Case(decode(300, 20), window=1),
+    Case(MIXED, softcap=30.0, alibi=True, sinks=True, window=7),
+)
+"""Windows that begin or end beside a block boundary, far from the start; and every option at once."""
+
+EDGES_FULL = (
+    *(Case(((513, 3), (257, 1), (1, 1)), window=window) for window in (1, 15, 16, 17)),
+    *(Case(((100, 9), (64, 1), (33, 2)), window=window, block_size=8) for window in (1, 7, 8, 9)),
+    Case(CHUNKED, softcap=30.0, alibi=True, sinks=True, window=5, num_kv_heads=2, group_size=4),
+    Case(decode(129, 17, 1), softcap=20.0, alibi=True, sinks=True, window=16, head_dim=256),
+    Case(MIXED, softcap=30.0, alibi=True, sinks=True, window=7, dtype="bfloat16"),
+)
+
 OPTIONS = (
     *(Case(MIXED, window=window) for window in (1, 5, 16, 20)),
     Case(((56, 8),), window=16),
@@ -155,6 +185,7 @@ OPTIONS = (
     Case(decode(17), value_dim=128),
     Case(decode(129), window=32),
     *LATENT,
+    *EDGES,
 )
 
 GEOMETRY = (
@@ -189,6 +220,7 @@ OPTIONS_FULL = (
     Case(MIXED, head_dim=128, value_dim=64),
     Case(CHUNKED, scale=1.0, dtype="float32"),
     *LATENT_FULL,
+    *EDGES_FULL,
 )
 
 

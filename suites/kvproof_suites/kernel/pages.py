@@ -5,6 +5,7 @@ This is the suite's own truth. The step tensors are made from it, and never read
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -61,6 +62,11 @@ class Pages:
                 found.setdefault(slot, (row, position))
         return found
 
+    def shared_slots(self) -> set[int]:
+        """Slots that hold a token of more than one sequence."""
+        times = Counter(slot for row in range(len(self.tables)) for slot in self.slots(row))
+        return {slot for slot, count in times.items() if count > 1}
+
     def unowned_slots(self) -> list[int]:
         owned = self.owners()
         return [slot for slot in range(self.num_slots) if slot not in owned]
@@ -85,14 +91,16 @@ class Pages:
 
 
 def lay_out(case: Case, generator: torch.Generator, churned: Sequence[int] = ()) -> Pages:
-    """Give the sequences of ``case`` blocks in the case's layout; block 0 is the null block and stays unowned."""
+    """Give the sequences of ``case`` blocks in the case's layout, the first ``case.shared_blocks`` to all of them.
+    Block 0 is the null block and stays unowned."""
     needed = [-(-context_len // case.block_size) for context_len, _ in case.seqs]
-    num_blocks = 1 + sum(needed) + NUM_FREE_BLOCKS
+    own = [max(0, count - case.shared_blocks) for count in needed]
+    num_blocks = 1 + case.shared_blocks + sum(own) + NUM_FREE_BLOCKS
     order = physical_order(case.layout, num_blocks, generator, churned)
-    tables = []
-    for count in needed:
-        tables.append(tuple(order[:count]))
-        order = order[count:]
+    shared, order, tables = order[: case.shared_blocks], order[case.shared_blocks :], []
+    for count, num_own in zip(needed, own, strict=True):
+        tables.append(tuple(shared[:count] + order[:num_own]))
+        order = order[num_own:]
     context_lens, query_lens = zip(*case.seqs, strict=True)
     return Pages(case.block_size, num_blocks, tuple(tables), context_lens, query_lens)
 
@@ -165,7 +173,9 @@ def by_block(pools: KVPools) -> dict[str, torch.Tensor]:
     return parts | {name: scale for name, scale in scales.items() if scale is not None and scale.dim() > 1}
 
 
-def step_tensors(pages: Pages, device: str, padding: int = NULL_BLOCK, extra_width: int = 2) -> PagedBatch:
+def step_tensors(
+    pages: Pages, device: str, padding: int = NULL_BLOCK, extra_width: int = 2, common_prefix_blocks: int = 0
+) -> PagedBatch:
     """The step tensors of ``pages``; table entries past a row's last block hold ``padding``."""
     width = max((len(table) for table in pages.tables), default=0) + extra_width
     tables = torch.full((len(pages.tables), width), padding, dtype=torch.int32)
@@ -183,6 +193,7 @@ def step_tensors(pages: Pages, device: str, padding: int = NULL_BLOCK, extra_wid
         slot_mapping=torch.tensor(slot_mapping, dtype=torch.int64, device=device),
         context_lens_host=pages.context_lens,
         query_lens_host=pages.query_lens,
+        common_prefix_blocks=common_prefix_blocks,
     )
 
 

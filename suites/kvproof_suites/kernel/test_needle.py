@@ -9,11 +9,15 @@ from kvproof_suites.churn import physical_order
 from kvproof_suites.kernel.attend import attend, place, require
 from kvproof_suites.kernel.cases import (
     CHUNKED,
+    FULL,
     GEOMETRY,
     GEOMETRY_FULL,
     MIXED,
     OPTIONS,
     OPTIONS_FULL,
+    SMOKE,
+    SPECULATIVE,
+    SPECULATIVE_FULL,
     Case,
     by_tier,
     decode,
@@ -33,7 +37,7 @@ def search(under_test: KernelUnderTest, case: Case, needle: Needle) -> None:
 
 
 @pytest.mark.law("G18")
-@pytest.mark.parametrize("case", by_tier())
+@pytest.mark.parametrize("case", by_tier((*SMOKE, *SPECULATIVE), (*FULL, *SPECULATIVE_FULL)))
 def test_every_position_is_found(kernel: KernelUnderTest, case: Case, seed: int) -> None:
     require(kernel, case)
     generator = torch.Generator().manual_seed(seed)
@@ -42,7 +46,11 @@ def test_every_position_is_found(kernel: KernelUnderTest, case: Case, seed: int)
 
 @pytest.mark.law("G18")
 @pytest.mark.parametrize(
-    "case", by_tier((Case(prefill(17, 32)), Case(CHUNKED)), (Case(prefill(130)), Case(((130, 64),), group_size=4)))
+    "case",
+    by_tier(
+        (Case(prefill(17, 32)), Case(CHUNKED), SPECULATIVE[0]),
+        (Case(prefill(130)), Case(((130, 64),), group_size=4), *SPECULATIVE_FULL[::4]),
+    ),
 )
 def test_nothing_past_the_causal_limit_is_found(kernel: KernelUnderTest, case: Case, seed: int) -> None:
     require(kernel, case)

@@ -161,6 +161,15 @@ KERNELS = (
         "Dao-AILab/flash-attention#1217",
     ),
     Law(
+        "G21",
+        "common prefix",
+        "Told how many leading blocks all sequences share, a kernel gives what it gives without being told, whether it "
+        "reads them once or not.",
+        "A cascade that reads the prefix for all queries at once masks it for none, counts it twice, or scores it by "
+        "the first row's query.",
+        "vllm-project/vllm#22103",
+    ),
+    Law(
         "G12",
         "block-size invariance",
         "The same tokens in blocks of another size give the same answer.",
