@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 TABLE = Path(__file__).with_name("tuned.toml")
 HEAD = """\
 # Tiles that `make tune` has measured to be faster than those of tiles.py, one a line with exactly what it was measured
-# for. speedup: the time of the tile of tiles.py over that of this one, the lower end of its interval."""
+# for. speedup: the time of the tile of tiles.py over that of this one, the lower end of its interval in the workload
+# that gains most."""
 WARPS = (1, 2, 4, 8, 16)
 
 
