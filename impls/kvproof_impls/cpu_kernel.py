@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from kvproof_impls.contract import AttentionSpec, Copies, KVPools, Launch, PagedBatch
-from kvproof_kernels.cpu import TILE, PagedAttention
+from kvproof_kernels.cpu import TILE, PagedAttention, copy_blocks, write_rows
 
 DTYPES = ("float16", "bfloat16", "float32")
 
@@ -85,23 +85,17 @@ class CpuKernel:
 
     def write(self, spec: AttentionSpec, key: Tensor, value: Tensor, pools: KVPools, slot_mapping: Tensor) -> None:
         """``key`` and ``value`` [num_tokens, num_kv_heads, dim] to the slots; -1 goes nowhere. With ``spec.mla`` the
-        keys alone, which hold the values."""
-        kept = slot_mapping >= 0
-        slots = slot_mapping[kept]
-        place = (slots // spec.block_size, slots % spec.block_size)
-        parts = [(pools.key, key, spec.k_scale), (pools.value, value, spec.v_scale)]
-        for pool, new, scale in parts[: 1 if spec.mla else 2]:
-            pool[place] = (new[kept] if scale == 1 else new[kept].float() / scale).to(pool.dtype)
+        keys hold the values, and are all that is written."""
+        parts = [("key", key, pools.key, spec.k_scale), ("value", value, pools.value, spec.v_scale)]
+        for name, rows, pool, scale in parts[: 1 if spec.mla else 2]:
+            stored = rows if scale == 1 else rows.float() / scale
+            write_rows(name, stored.to(pool.dtype), pool, slot_mapping)
 
     def copy_blocks(self, pools: KVPools, copies: Copies) -> None:
         """(source, destination) blocks; ValueError where a destination is another pair's source or destination."""
-        if not copies:
-            return
-        sources, destinations = (list(blocks) for blocks in zip(*copies, strict=True))
-        if len(set(destinations)) < len(destinations) or set(destinations) & set(sources):
-            raise ValueError(f"copies {list(copies)}: a destination is another pair's source or destination")
-        for pool in (pools.key, pools.value):
-            pool[destinations] = pool[sources]
+        copy_blocks(pools.key, copies)
+        if pools.value.data_ptr() != pools.key.data_ptr():  # of latent attention: the keys hold the values
+            copy_blocks(pools.value, copies)
 
 
 def geometry(spec: AttentionSpec) -> dict[str, Any]:

@@ -107,6 +107,24 @@ def test_latent_attention_writes_its_keys_alone():
     assert torch.count_nonzero(pool) == key.numel()
 
 
+def test_of_latent_attention_the_keys_alone_are_written_and_copied():
+    key_pool = torch.zeros(4, 4, 1, 32)
+    pools = KVPools(key_pool, key_pool[..., :20])
+    key = torch.randn(2, 1, 32)
+    spec = replace(SPEC, num_kv_heads=1, mla=True, value_dim=20)
+    CpuKernel().write(spec, key, torch.full((2, 1, 20), torch.nan), pools, torch.tensor([5, 6]))
+    CpuKernel().copy_blocks(pools, [(1, 3)])
+    assert torch.equal(key_pool[3, 1:3], key)
+
+
+def test_a_scale_of_the_pool_divides_what_is_stored():
+    pools = KVPools(torch.zeros(4, 4, 2, 32, dtype=torch.bfloat16), torch.zeros(4, 4, 2, 32, dtype=torch.bfloat16))
+    key = torch.randn(1, 2, 32)
+    CpuKernel().write(replace(SPEC, kv_dtype="bfloat16", k_scale=0.3), key, key, pools, torch.tensor([5]))
+    assert torch.equal(pools.key[1, 1], (key[0] / 0.3).bfloat16())
+    assert torch.equal(pools.value[1, 1], key[0].bfloat16())
+
+
 @pytest.mark.parametrize("copies", [[(0, 1), (1, 2)], [(0, 1), (2, 1)], [(0, 0)]])
 def test_copies_that_reach_into_each_other_are_refused(copies):
     pools = KVPools(torch.zeros(4, 4, 2, 32), torch.zeros(4, 4, 2, 32))

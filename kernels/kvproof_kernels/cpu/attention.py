@@ -17,7 +17,7 @@ from torch import Tensor
 from kvproof_kernels.cpu.checks import check_launch, check_plan
 from kvproof_kernels.cpu.formats import PAIRS, Formats, formats_of
 from kvproof_kernels.cpu.layout import lay_out
-from kvproof_kernels.cpu.problem import Pool, Problem
+from kvproof_kernels.cpu.problem import Problem, in_bytes
 from kvproof_kernels.cpu.run import FAILED, run
 from kvproof_kernels.cpu.scratch import scratch_for
 from kvproof_kernels.cpu.threads import num_threads, run_on_all
@@ -158,7 +158,3 @@ class PagedAttention:
                 f"block_tables {list(self.block_tables.shape)}: a block of sequence {seq}, within its context of "
                 f"{self.context_lens[seq]} tokens, is outside the pool of {len(key_pool)} blocks"
             )
-
-
-def in_bytes(pool: Tensor) -> Pool:
-    return Pool(pool.data_ptr(), *(pool.element_size() * stride for stride in pool.stride()[:3]))

@@ -63,9 +63,39 @@ def check_launch(
         if tensor.dtype != other.dtype:
             raise TypeError(f"{name} is {tensor.dtype}, {other_name} {other.dtype}; they must be the same")
     check_device(query=query, key_pool=key_pool, value_pool=value_pool, out=out)
-    for name, pool in (("key_pool", key_pool), ("value_pool", value_pool)):
-        if pool.shape[-1] > 1 and pool.stride(-1) != 1:
-            raise ValueError(f"{name} {list(pool.shape)} has last stride {pool.stride(-1)}; it must be 1")
+    check_last_stride(key_pool=key_pool, value_pool=value_pool)
+
+
+def check_write(name: str, rows: Tensor, pool: Tensor, slot_mapping: Tensor) -> None:
+    """Rows that fit the pool, and a slot for each."""
+    if pool.dim() != 4:
+        raise ValueError(f"{name}_pool {list(pool.shape)} must be [num_blocks, block_size, num_kv_heads, dim]")
+    if slot_mapping.dim() != 1:
+        raise ValueError(f"slot_mapping {list(slot_mapping.shape)} must be [num_tokens]")
+    check_shape(name, rows, (len(slot_mapping), *pool.shape[2:]))
+    if rows.dtype != pool.dtype:
+        raise TypeError(f"{name} is {rows.dtype}, {name}_pool {pool.dtype}; they must be the same")
+    if slot_mapping.dtype != torch.int64:
+        raise TypeError(f"slot_mapping {list(slot_mapping.shape)} is {slot_mapping.dtype}; it must be torch.int64")
+    check_device(**{name: rows, f"{name}_pool": pool, "slot_mapping": slot_mapping})
+    check_last_stride(**{name: rows, f"{name}_pool": pool})
+
+
+def check_copies(pool: Tensor, copies: Sequence[tuple[int, int]]) -> None:
+    """Blocks of the pool, none of them a destination and anything else."""
+    check_device(pool=pool)
+    check_last_stride(pool=pool)
+    if outside := [pair for pair in copies if not all(0 <= block < len(pool) for block in pair)]:
+        raise ValueError(f"copies {outside}: a block is outside the pool of {len(pool)} blocks")
+    sources, destinations = {source for source, _ in copies}, {destination for _, destination in copies}
+    if len(destinations) < len(copies) or destinations & sources:
+        raise ValueError(f"copies {list(copies)}: a destination is another pair's source or destination")
+
+
+def check_last_stride(**tensors: Tensor) -> None:
+    for name, tensor in tensors.items():
+        if tensor.shape[-1] > 1 and tensor.stride(-1) != 1:
+            raise ValueError(f"{name} {list(tensor.shape)} has last stride {tensor.stride(-1)}; it must be 1")
 
 
 def check_shape(name: str, tensor: Tensor, shape: tuple[int, ...]) -> None:

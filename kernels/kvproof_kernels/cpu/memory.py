@@ -55,6 +55,21 @@ def prefetch_bytes(address: Any, num_bytes: Any) -> None:
 
 
 @intrinsic
+def copy_bytes(typing_context: Any, target: Any, source: Any, num_bytes: Any) -> Any:
+    """The two must not overlap."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        byte, number, flag = ir.IntType(8).as_pointer(), ir.IntType(64), ir.IntType(1)
+        kind = ir.FunctionType(ir.VoidType(), [byte, byte, number, flag])
+        function = llvm_function(builder, "llvm.memcpy.p0.p0.i64", kind)
+        target, source = (builder.inttoptr(address, byte) for address in arguments[:2])
+        builder.call(function, [target, source, arguments[2], ir.Constant(flag, 0)])
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64), generate
+
+
+@intrinsic
 def count_up(typing_context: Any, address: Any) -> Any:
     """Add 1 to the int64 at ``address``, as one step for all threads; gives what it was. What a thread wrote before is
     seen by the threads that count after it."""

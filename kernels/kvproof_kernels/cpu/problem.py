@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from torch import Tensor
+
 
 class Pool(NamedTuple):
     """Where K or V of block 0, token 0, head 0 stands, and how many bytes further the next of each of them."""
@@ -12,6 +14,11 @@ class Pool(NamedTuple):
     block: int
     token: int
     head: int
+
+
+def in_bytes(pool: Tensor) -> Pool:
+    """Of a tensor [num_blocks, block_size, num_kv_heads, dim]."""
+    return Pool(pool.data_ptr(), *(pool.element_size() * stride for stride in pool.stride()[:3]))
 
 
 class Problem(NamedTuple):
