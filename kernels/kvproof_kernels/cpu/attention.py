@@ -56,9 +56,10 @@ class PagedAttention:
         sinks: Sequence[float] | None = None,
         value_scale: float = 1.0,
     ) -> None:
-        check_plan(block_tables, context_lens, query_lens, num_q_heads, num_kv_heads, block_size, window)
-        self.block_tables = block_tables
         self.heads = (num_q_heads, num_kv_heads, head_dim, value_dim, block_size)
+        asked = {"window": window, "softcap": softcap, "alibi_slopes": alibi_slopes, "sinks": sinks}
+        check_plan(block_tables, context_lens, query_lens, self.heads, asked)
+        self.block_tables = block_tables
         self.options: dict[str, Any] = {
             "causal": causal,
             "window": window or 0,
