@@ -45,19 +45,26 @@ def summary_of(name: str) -> str | None:
     return BUILT_IN[name].summary if name in BUILT_IN else None
 
 
-def choose_device(asked: str | None) -> str:
-    """The device asked for, or CUDA where there is one; a device that is missing is an error, not a fallback."""
+def choose_device(asked: str | None, worker: str | None = None) -> str:
+    """The device asked for, or CUDA where there is one; a device that is missing is an error, not a fallback.
+
+    ``worker`` is pytest-xdist's name of it, "gw0" or so: the workers of a run take the CUDA devices in turn, unless one
+    is named. One with a number becomes the current one, since that is where Triton launches whatever its tensors say.
+    """
     import torch
 
-    if asked is None:
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    if asked.startswith("cuda") and not torch.cuda.is_available():
-        raise pytest.UsageError(f"--device={asked}: torch finds no CUDA device on this machine")
+    device = asked or ("cuda" if torch.cuda.is_available() else "cpu")
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise pytest.UsageError(f"--device={device}: torch finds no CUDA device on this machine")
+    if device == "cuda" and worker is not None:
+        device = f"cuda:{int(worker.removeprefix('gw')) % torch.cuda.device_count()}"
     try:
-        torch.empty(0, device=asked)
+        torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
-        raise pytest.UsageError(f"--device={asked}: {str(error).splitlines()[0]}") from None
-    return asked
+        raise pytest.UsageError(f"--device={device}: {str(error).splitlines()[0]}") from None
+    if device.startswith("cuda:"):
+        torch.cuda.set_device(device)
+    return device
 
 
 def check_numbers(config: pytest.Config) -> None:

@@ -26,12 +26,12 @@ class LawRun:
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
         self.implementations = checks.load_implementations(options.value(config, "impl"))
-        self.device = checks.choose_device(options.value(config, "device"))
+        worker: dict[str, Any] = getattr(config, "workerinput", {})
+        self.device = checks.choose_device(options.value(config, "device"), worker.get("workerid"))
         checks.check_numbers(config)
         self.kernels = {name: RecordedKernel(impl.kernel) for name, impl in self.implementations.items() if impl.kernel}
-        worker: dict[str, Any] | None = getattr(config, "workerinput", None)
-        self.writes_records = worker is None and not config.option.collectonly
-        chosen = worker["kvproof_folder"] if worker else options.value(config, "results")
+        self.writes_records = not worker and not config.option.collectonly
+        chosen = worker.get("kvproof_folder") or options.value(config, "results")
         self.folder = Path(chosen or Path("results", checks.run_name()))
         self.laws: list[dict[str, Any]] = []
         self.num_benchmarks = 0

@@ -56,10 +56,17 @@ class Judge:
         return [f"--kvproof-results={self.folder}", *options, "-p", "no:cacheprovider"]
 
     def _workers(self) -> list[str]:
-        """Two processes halve the time of the interpreter; on a GPU they would share its memory."""
-        if self.device != "cpu" or importlib.util.find_spec("xdist") is None or (os.cpu_count() or 1) < 2:
+        """Two processes halve the time of the interpreter; GPUs get one each, since two would share its memory."""
+        if importlib.util.find_spec("xdist") is None:
             return []
-        return ["-n", "2"]
+        num_workers = self._num_devices() if self.device != "cpu" else min(2, os.cpu_count() or 1)
+        return ["-n", str(num_workers)] if num_workers > 1 else []
+
+    def _num_devices(self) -> int:
+        """As many as there are, unless one is named by its number."""
+        import torch
+
+        return torch.cuda.device_count() if self.device == "cuda" else 1
 
     def _crashed(self, signal_number: int) -> int:
         print(f"pytest was killed by signal {signal_number}; the records up to there are kept", file=sys.stderr)

@@ -42,7 +42,7 @@ def render(failure: Failure) -> str:
         body.add(call)
     parts = [
         introduction(failure),
-        HEAD.format(device=failure.device, target=import_path(failure.implementation)),
+        HEAD.format(device=failure.device.partition(":")[0], target=import_path(failure.implementation)),
         wrong_elements(failure),
         f"SAME_BITS = {failure.same_bits}\n",
         *dataclasses_of(failure.calls),

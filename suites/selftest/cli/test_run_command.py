@@ -1,5 +1,6 @@
 """``kvproof run`` goes from a kernel file to a verdict, a report and an exit code, in a folder that is not ours."""
 
+import itertools
 import subprocess
 import sys
 
@@ -130,11 +131,23 @@ def test_a_broken_yardstick_stops_the_benchmark(started, tmp_path):
     assert len(commands) == 1
 
 
-def test_a_gpu_is_not_shared_by_two_processes(started, tmp_path):
+@pytest.mark.parametrize(
+    ("device", "num_gpus", "workers"),
+    [("cpu", 0, ["2"]), ("cuda", 1, []), ("cuda", 4, ["4"]), ("cuda:1", 4, [])],
+)
+def test_a_gpu_is_not_shared_by_two_processes(started, tmp_path, monkeypatch, device, num_gpus, workers):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: num_gpus)
     commands, _ = started
-    judge(tmp_path).laws("triton")
-    judge(tmp_path, device="cuda").laws("triton")
-    assert ["-n" in command for command in commands] == [True, False]
+    judge(tmp_path, device=device).laws("triton")
+    assert [number for option, number in itertools.pairwise(commands[0]) if option == "-n"] == workers
+
+
+def test_a_benchmark_has_the_machine_to_itself(started, tmp_path, monkeypatch):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 4)
+    commands, _ = started
+    judge(tmp_path, device="cuda").bench("triton")
+    assert "kvproof_suites.bench" in commands[-1]
+    assert "-n" not in commands[-1]
 
 
 def test_a_crash_is_an_internal_error_and_named(started, tmp_path, capsys):
