@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from kvproof_reports.schema import COMMON, KINDS, SCHEMA_VERSION, Condition, Field
+from kvproof_reports.schema import COMMON, KINDS, MOST_SAMPLES, SCHEMA_VERSION, Condition, Field
 
 PATH = Path(__file__).with_name("results.schema.json")
 
@@ -23,6 +23,14 @@ _TYPES: Mapping[str, dict[str, Any]] = {
     "integer": {"type": "integer"},
     "count": {"type": "integer", "minimum": 0},
     "number": {"type": "number", "minimum": 0},
+    "signed": {"type": "number"},
+    "samples": {
+        "type": "array",
+        "items": {"type": "number", "exclusiveMinimum": 0},
+        "minItems": 1,
+        "maxItems": MOST_SAMPLES,
+    },
+    "counts": {"type": "array", "items": {"type": "integer", "minimum": 0}},
     "ratio": {"type": ["number", "string"], "minimum": 0, "pattern": "^inf$"},
     "share": {"type": "number", "minimum": 0, "maximum": 1},
     "object": {"type": "object"},

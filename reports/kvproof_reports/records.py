@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from kvproof_reports.older import upgraded
 from kvproof_reports.schema import COMMON, KINDS, SCHEMA_VERSION
 from kvproof_reports.validate import RecordError, complete, faults, from_json, to_json
 
@@ -127,7 +128,7 @@ def read_run(folder_or_file: str | Path) -> Run:
             continue
         wrong += [f"{path}:{number}: {problem}" for problem in problems]
         if record is not None and not problems:
-            records.append(complete(record))
+            records.append(complete(upgraded(record)))
     if wrong or not records:
         raise RecordError("\n".join(wrong) or f"{path}: holds no record")
     return Run(path, records[0]["run_id"], tuple(records), tuple(notes))

@@ -5,14 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+"""2: samples and their interval, prefill and the other groups, how a launch was made, the clocks while it was timed."""
 
 OUTCOMES = ("verified", "broken", "refused", "known_broken", "not_run", "error")
 """What became of one test of a law. ``refused``: the implementation declares that it can't; ``known_broken``: listed in
 its expectations file, and still broken; ``not_run``: this machine can't; ``error``: the test itself failed."""
 
-TABLES = ("dense", "identity", "shuffled", "churned")
-"""States of a block table, from no paging at all to what a replayed trace leaves behind."""
+TABLES = ("dense", "identity", "shuffled", "churned", "shared-prefix")
+"""States of a block table, from no paging at all to what a replayed trace leaves behind, and a prefix in common."""
+
+ATTENTION = ("decode", "prefill", "mixed")
+KERNEL_GROUPS = (*ATTENTION, "write", "copy")
+HOST_GROUPS = ("allocator", "step_tensors", "serving")
+"""Groups of benchmarks: launches of kernels, those of attention first among them, and work of the host."""
+
+MOST_SAMPLES = 400
+"""Of one benchmark in a results file."""
 
 Condition = tuple[str, tuple[object, ...]]
 """(field, values): true when the record's field holds one of the values."""
@@ -24,8 +33,9 @@ class Field:
 
     type: str
     """A key of ``validate.TYPES``: text, name (no slash), time (ISO 8601), texts, flag, integer, count (integer >= 0),
-    number (finite, >= 0), ratio (>= 0, and infinite where there is no bound to its size; the text "inf" on disk, since
-    JSON has no infinity), share (0 to 1), object, objects."""
+    counts, signed (finite number), number (finite, >= 0), samples (numbers > 0, at most MOST_SAMPLES), ratio (>= 0, and
+    infinite where there is no bound to its size; the text "inf" on disk, since JSON has no infinity), share (0 to 1),
+    object, objects."""
     doc: str
     required: bool = False
     identity: bool = False
@@ -66,8 +76,11 @@ _ENVIRONMENT = {
     "cpu": Field("text", "model"),
     "num_cpus": Field("count", "logical cores that the process may use"),
     "gpu": Field("text", "model"),
+    "driver": Field("text", "version of the GPU's driver"),
+    "cuda": Field("text", "version, or that of HIP, which torch was built for"),
     "git_commit": Field("text", "of the repository the run was started in"),
     "kvproof": Field("text", "version"),
+    "spec": Field("text", "version of SPEC.md"),
 }
 
 SESSION: Mapping[str, Field] = {
@@ -96,7 +109,18 @@ LAW: Mapping[str, Field] = {
 
 _TIMED: Condition = ("timed", (True,))
 _DECODE: Condition = ("group", ("decode",))
+_ATTENTION: Condition = ("group", ATTENTION)
+_KERNEL: Condition = ("group", KERNEL_GROUPS)
+_HOST: Condition = ("group", HOST_GROUPS)
 _ALLOCATOR: Condition = ("group", ("allocator",))
+
+_CLOCKS = {
+    "sm_mhz": Field("number", "clock of the multiprocessors; the median of before, during and after"),
+    "mem_mhz": Field("number", "clock of the memory"),
+    "power_w": Field("number", "power drawn"),
+    "temperature_c": Field("number", "of the chip, the highest"),
+    "throttled": Field("flag", "the chip slowed itself down for heat or power"),
+}
 
 _RESOURCES = {
     "target": _needed("text", "architecture compiled for, such as sm_90"),
@@ -107,17 +131,22 @@ _RESOURCES = {
 }
 
 BENCHMARK: Mapping[str, Field] = {
-    "group": _needed("text", "what is timed", identity=True, choices=("decode", "allocator")),
+    "group": _needed("text", "what is timed", identity=True, choices=(*KERNEL_GROUPS, *HOST_GROUPS)),
     "implementation": _needed("text", "name", identity=True),
-    "operation": Field("text", "allocator call", identity=True, needed_when=_ALLOCATOR, only_when=_ALLOCATOR),
+    "operation": Field("text", "call of the host", identity=True, needed_when=_ALLOCATOR, only_when=_HOST),
     "block_size": _needed("count", "tokens a block", identity=True),
-    "table": Field("text", "state of the block table", identity=True, choices=TABLES, needed_when=_DECODE),
+    "point": Field("text", "the batch in vLLM's grammar, such as 2q2k_32q1s1k", identity=True),
+    "table": Field("text", "state of the block table", identity=True, choices=TABLES, needed_when=_ATTENTION),
     "batch": Field("count", "sequences", identity=True, needed_when=_DECODE),
     "context_len": Field("count", "tokens a sequence", identity=True, needed_when=_DECODE),
-    "num_q_heads": Field("count", "query heads", identity=True, needed_when=_DECODE),
-    "num_kv_heads": Field("count", "K and V heads", identity=True, needed_when=_DECODE),
-    "head_dim": Field("count", "elements a head", identity=True, needed_when=_DECODE),
-    "dtype": Field("text", "of query, K and V", identity=True, needed_when=_DECODE),
+    "num_q_heads": Field("count", "query heads", identity=True, needed_when=_ATTENTION),
+    "num_kv_heads": Field("count", "K and V heads", identity=True, needed_when=_KERNEL),
+    "head_dim": Field("count", "elements a head", identity=True, needed_when=_KERNEL),
+    "value_dim": Field("count", "elements a V head, where it has fewer", identity=True),
+    "dtype": Field("text", "of query, K and V", identity=True, needed_when=_KERNEL),
+    "kv_dtype": Field("text", "of the pools, where it is another", identity=True),
+    "cache": Field("text", "hot: inputs are in cache already", identity=True, choices=("cold", "hot")),
+    "mode": Field("text", "how it is launched", identity=True, choices=("eager", "graph")),
     "device": _needed("text", "torch device", identity=True),
     "timed": _needed("flag", "false: the row has no figures, and reason says why"),
     "reason": Field("text", "why it was not timed", needed_when=("timed", (False,))),
@@ -125,12 +154,22 @@ BENCHMARK: Mapping[str, Field] = {
     "median_ms": Field("number", "a launch or an operation", needed_when=_TIMED, only_when=_TIMED),
     "q1_ms": Field("number", "lower quartile", needed_when=_TIMED, only_when=_TIMED),
     "q3_ms": Field("number", "upper quartile", needed_when=_TIMED, only_when=_TIMED),
+    "low_ms": Field("number", "lower end of the 95 % bootstrap interval of the median", only_when=_TIMED),
+    "high_ms": Field("number", "upper end; both null where there are too few samples for one", only_when=_TIMED),
     "num_samples": Field("count", "timed launches", needed_when=_TIMED, only_when=_TIMED),
+    "samples_ms": Field("samples", "of the timed launches, in their order, evenly thinned", only_when=_TIMED),
+    "samples_per_process": Field("counts", "of samples_ms, in order; null: one process gave all", only_when=_TIMED),
     "tokens_per_second": Field("number", "query tokens", only_when=_TIMED),
+    "num_flops": Field(
+        "number", "of a launch; a multiplication with its addition is two", only_when=_TIMED
+    ),
     "gb_per_second": Field("number", "1e9 bytes: live K and V once, block tables, q and out", only_when=_TIMED),
     "roof_gb_per_second": Field("number", "memory bandwidth measured in the same run", only_when=_TIMED),
     "share_of_roof": Field("number", "gb_per_second / roof_gb_per_second; above 1 in cache", only_when=_TIMED),
+    "tax": Field("signed", "of paging: time over that of the same kernel without a table, less 1", only_when=_TIMED),
     "plan_ms": Field("number", "host work of one batch, timed apart", only_when=_TIMED),
+    "breakeven_launches": Field("number", "of one plan, from which on planning pays", only_when=_TIMED),
+    "clocks": Field("object", "of the GPU while it was timed", fields=_CLOCKS, only_when=_TIMED),
     "ns_per_token": Field("number", "allocator time", only_when=_TIMED),
     "ns_per_append": Field("number", "a row of a full decode step while requests come and go", only_when=_TIMED),
     "ns_per_append_stable": Field("number", "the same while nobody comes or goes", only_when=_TIMED),

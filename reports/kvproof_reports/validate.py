@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
-from kvproof_reports.schema import COMMON, KINDS, SCHEMA_VERSION, Condition, Field
+from kvproof_reports.schema import COMMON, KINDS, MOST_SAMPLES, SCHEMA_VERSION, Condition, Field
 
 
 class RecordError(ValueError):
@@ -82,7 +82,19 @@ def _is_count(value: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0
+    return _is_signed(value) and value >= 0
+
+
+def _is_signed(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _are_samples(value: Any) -> bool:
+    return _is_list(value, lambda one: _is_number(one) and one > 0) and 1 <= len(value) <= MOST_SAMPLES
+
+
+def _is_list(value: Any, accepts: Callable[[Any], bool]) -> bool:
+    return isinstance(value, list) and all(map(accepts, value))
 
 
 def _is_time(value: Any) -> bool:
@@ -96,18 +108,18 @@ TYPES: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     "text": ("a text", lambda value: isinstance(value, str)),
     "name": ("a bare file name", lambda value: isinstance(value, str) and not set(value) & {"/", "\\"}),
     "time": ("an ISO 8601 time with its offset", _is_time),
-    "texts": ("a list of texts", lambda value: isinstance(value, list) and all(isinstance(v, str) for v in value)),
+    "texts": ("a list of texts", lambda value: _is_list(value, lambda one: isinstance(one, str))),
     "flag": ("true or false", lambda value: isinstance(value, bool)),
     "integer": ("an integer", lambda value: isinstance(value, int) and not isinstance(value, bool)),
     "count": ("an integer >= 0", _is_count),
     "number": ("a finite number >= 0 (write null for what can't be measured)", _is_number),
+    "signed": ("a finite number", _is_signed),
+    "samples": (f"a list of 1 to {MOST_SAMPLES} finite numbers above 0", _are_samples),
+    "counts": ("a list of integers >= 0", lambda value: _is_list(value, _is_count)),
     "ratio": ("a number >= 0", lambda value: value == math.inf or _is_number(value)),
     "share": ("a number between 0 and 1", lambda value: _is_number(value) and value <= 1),
     "object": ("an object", lambda value: isinstance(value, dict)),
-    "objects": (
-        "a list of objects",
-        lambda value: isinstance(value, list) and all(isinstance(v, dict) for v in value),
-    ),
+    "objects": ("a list of objects", lambda value: _is_list(value, lambda one: isinstance(one, dict))),
 }
 
 

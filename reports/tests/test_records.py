@@ -201,9 +201,9 @@ def test_the_reader_names_file_line_and_field_of_every_fault(tmp_path):
 
 
 def test_a_newer_schema_is_refused_by_name(tmp_path):
-    (tmp_path / FILE_NAME).write_text('{"schema_version": 2, "kind": "vibe"}\n')
+    (tmp_path / FILE_NAME).write_text('{"schema_version": 3, "kind": "vibe"}\n')
 
-    with pytest.raises(RecordError, match=r":1: schema_version: 2 is newer than 1, .* upgrade kvproof"):
+    with pytest.raises(RecordError, match=r":1: schema_version: 3 is newer than 2, .* upgrade kvproof"):
         read_run(tmp_path)
 
 

@@ -1,0 +1,72 @@
+"""Samples of one benchmark as the fields of its record, and records of one benchmark put together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from kvproof_reports.schema import MOST_SAMPLES
+from kvproof_reports.statistics import FEWEST_SAMPLES, interval
+
+DIGITS = 6
+"""Significant ones of a sample on disk; clocks have fewer."""
+
+
+def sample_fields(samples_ms: Sequence[float], processes: Sequence[int] | None = None) -> dict[str, Any]:
+    """What a record says of samples in milliseconds.
+
+    Args:
+        samples_ms: positive, in the order in which they were taken.
+        processes: how many of them each process gave, in order; without it, one gave all.
+    """
+    q1, median, q3 = (float(found) for found in np.quantile(samples_ms, [0.25, 0.5, 0.75]))
+    known = interval(samples_ms, processes=processes) if len(samples_ms) >= FEWEST_SAMPLES else None
+    kept = _thinned(samples_ms, processes or [len(samples_ms)])
+    return {
+        "median_ms": median,
+        "q1_ms": q1,
+        "q3_ms": q3,
+        "low_ms": known and known.low,
+        "high_ms": known and known.high,
+        "num_samples": len(samples_ms),
+        "samples_ms": [float(f"{sample:.{DIGITS}g}") for part in kept for sample in part],
+        "samples_per_process": [len(part) for part in kept] if len(kept) > 1 else None,
+    }
+
+
+def _thinned(samples: Sequence[float], sizes: Sequence[int]) -> list[Sequence[float]]:
+    """Of each process every second, third, ... sample, as few left out as make all fit; order tells of disturbances."""
+    ends = np.cumsum(sizes)
+    parts = [samples[end - size : end] for end, size in zip(ends, sizes, strict=True)]
+    step = 1
+    while sum(len(part[::step]) for part in parts) > MOST_SAMPLES:
+        step += 1
+    return [part[::step] for part in parts]
+
+
+def processes_of(record: Mapping[str, Any]) -> list[int]:
+    """How many of the record's samples each process gave."""
+    return list(record["samples_per_process"] or [len(record["samples_ms"])])
+
+
+def together(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """One record for several of one benchmark, each of a process of its own: the last of them, with all samples.
+
+    Figures that were made from a median (rates, the tax) would speak of the last process alone; they are made anew.
+    """
+    known = [record for record in records if record["samples_ms"]]
+    if len(known) < 2:
+        return dict((known or records)[-1])
+    last = known[-1]
+    samples = [sample for record in known for sample in record["samples_ms"]]
+    fields = sample_fields(samples, [size for record in known for size in processes_of(record)])
+    change = fields["median_ms"] / last["median_ms"]
+    rates = {name: last[name] / change for name in RATES if last[name] is not None}
+    per_time = {"ns_per_token": last["ns_per_token"] and last["ns_per_token"] * change}
+    return {**last, **fields, **rates, **per_time, "tax": None}
+
+
+RATES = ("tokens_per_second", "gb_per_second", "share_of_roof")
+"""Figures that are something over the median."""

@@ -1,0 +1,50 @@
+"""From samples to a record, and from several records of one benchmark to one."""
+
+import pytest
+
+from kvproof_reports.records import read_run
+from kvproof_reports.samples import processes_of, sample_fields, together
+from kvproof_reports.schema import MOST_SAMPLES
+
+TEN = [2.0, 2.1, 1.9, 2.05, 1.95, 2.0, 2.2, 1.8, 2.01, 1.99]
+
+
+def test_a_record_of_samples_holds_them_in_order_with_median_quartiles_and_interval():
+    fields = sample_fields(TEN)
+    assert fields["samples_ms"] == TEN
+    assert (fields["median_ms"], fields["q1_ms"], fields["q3_ms"]) == pytest.approx((2.0, 1.96, 2.04))
+    assert fields["low_ms"] < 2.0 < fields["high_ms"]
+    assert (fields["num_samples"], fields["samples_per_process"]) == (10, None)
+
+
+def test_too_few_samples_have_no_interval():
+    fields = sample_fields([1.0, 2.0, 3.0])
+    assert (fields["median_ms"], fields["low_ms"], fields["high_ms"]) == (2.0, None, None)
+
+
+def test_many_samples_are_thinned_evenly_and_still_counted():
+    samples = [1 + i / 1000 for i in range(1000)]
+    fields = sample_fields(samples, processes=[600, 400])
+    assert fields["num_samples"] == 1000
+    assert fields["samples_per_process"] == [200, 134]
+    assert len(fields["samples_ms"]) == 334 <= MOST_SAMPLES
+    assert fields["samples_ms"][:2] == [1.0, 1.003]
+    assert fields["samples_ms"][200] == 1.6
+
+
+def test_records_of_several_processes_become_one_with_all_samples_and_figures_made_anew(build):
+    run = build("a")
+    for factor in (1.0, 1.2):
+        run.decode(**{**sample_fields([factor * one for one in TEN]), "tokens_per_second": 4000.0 / factor, "tax": 0.1})
+    merged = together(read_run(run.writer.folder).records)
+    assert (merged["num_samples"], processes_of(merged)) == (20, [10, 10])
+    assert 2.0 < merged["median_ms"] < 2.4
+    assert merged["tokens_per_second"] == pytest.approx(8000.0 / merged["median_ms"])
+    assert merged["tax"] is None
+
+
+def test_a_record_without_samples_adds_none(build):
+    run = build("a")
+    run.decode(**sample_fields(TEN))
+    run.decode(median_ms=5.0)
+    assert together(read_run(run.writer.folder).records)["median_ms"] == pytest.approx(2.0)
