@@ -160,9 +160,7 @@ BENCHMARK: Mapping[str, Field] = {
     "samples_ms": Field("samples", "of the timed launches, in their order, evenly thinned", only_when=_TIMED),
     "samples_per_process": Field("counts", "of samples_ms, in order; null: one process gave all", only_when=_TIMED),
     "tokens_per_second": Field("number", "query tokens", only_when=_TIMED),
-    "num_flops": Field(
-        "number", "of a launch; a multiplication with its addition is two", only_when=_TIMED
-    ),
+    "num_flops": Field("number", "of a launch; a multiplication with its addition is two", only_when=_TIMED),
     "gb_per_second": Field("number", "1e9 bytes: live K and V once, block tables, q and out", only_when=_TIMED),
     "roof_gb_per_second": Field("number", "memory bandwidth measured in the same run", only_when=_TIMED),
     "share_of_roof": Field("number", "gb_per_second / roof_gb_per_second; above 1 in cache", only_when=_TIMED),

@@ -126,9 +126,7 @@ def _medians(samples: Floats, processes: Sequence[int] | None, seed: int) -> Flo
 def _checked(samples: Sequence[float], processes: Sequence[int] | None, fewest: int = FEWEST_SAMPLES) -> Floats:
     found = np.asarray(samples, dtype=np.float64)
     if found.ndim != 1 or len(found) < fewest:
-        raise ValueError(
-            f"samples: shape {found.shape}; an interval of a median needs {fewest} samples in one dimension"
-        )
+        raise ValueError(f"samples: shape {found.shape}; a median needs {fewest} samples or more in a row")
     if not (np.isfinite(found) & (found > 0)).all():
         raise ValueError("samples: times must be positive and finite")
     if processes is not None and (sum(processes) != len(found) or min(processes) < 1):
