@@ -125,7 +125,7 @@ def multiply_add_32(typing_context: Any, a: Any, b: Any, c: Any) -> Any:
 
 
 @intrinsic
-def _is_split(typing_context: Any, stored: Any) -> Any:
+def is_split(typing_context: Any, stored: Any) -> Any:
     split = ir.Constant(ir.IntType(1), int(stored == types.uint16))
     return types.boolean(stored), lambda context, builder, signature, given: split
 
@@ -133,17 +133,15 @@ def _is_split(typing_context: Any, stored: Any) -> Any:
 @inlined
 def place_of(d: Any, stored: Any) -> Any:
     """Where element d of a row stands."""
-    if _is_split(stored):
+    if is_split(stored):
         return d // STEP * STEP + d % 2 * WIDTH + d % STEP // 2
     return d
 
 
 @intrinsic
-def store_element(typing_context: Any, address: Any, number: Any) -> Any:
-    """One query element to our own memory: a float32, or the bits of a bfloat16."""
-
+def store_float(typing_context: Any, address: Any, number: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        builder.store(arguments[1], pointer(builder, arguments[0], arguments[1].type), align=2)
+        builder.store(arguments[1], pointer(builder, arguments[0], FLOAT), align=4)
         return context.get_dummy_value()
 
-    return types.void(types.int64, number), generate
+    return types.void(types.int64, types.float32), generate

@@ -8,21 +8,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-from numba import types
-
 from kvproof_kernels.cpu.arithmetic import store_quarter
 from kvproof_kernels.cpu.compiling import inlined
-from kvproof_kernels.cpu.elements import bytes_of, place_of, store_element
 from kvproof_kernels.cpu.lanes import WIDTH
 from kvproof_kernels.cpu.layout import TILE
-from kvproof_kernels.cpu.memory import load_int32
+from kvproof_kernels.cpu.places import locate
 from kvproof_kernels.cpu.products import OUT_STEP, score_4_by_4, weigh_4_by_64
 from kvproof_kernels.cpu.scratch import DECAY, HIGHEST, LOWEST, MAXIMUM, POSITION, SLOPE, SUM
+from kvproof_kernels.cpu.set_up import set_up
 from kvproof_kernels.cpu.softmax import add_bias, cap_scores, hide, online_softmax, scale_scores
-
-FLOAT = types.float32
-INFINITY = np.float32(np.inf)
 
 
 @inlined
@@ -35,10 +29,10 @@ def attend_item(problem: Any, item: Any, position: Any, queries: Any, slopes: An
     seq, num_rows, first_head, first, end = item[0], item[2], item[3], item[5], item[6]
     heads, head_rows = item[4] - first_head, -(-num_rows * problem.group_size // 4) * 4
     num_columns = -(-heads * head_rows // WIDTH) * WIDTH
-    set_up(problem, item, position, queries, slopes, scratch, head_rows, formats)
     num_tokens = min(TILE, end - first)
     if not locate(problem, problem.key, seq, first, num_tokens, first_head, heads, scratch.keys):
         return False
+    set_up(problem, item, position, queries, slopes, scratch, head_rows, heads * num_tokens, formats)
     for start in range(first, end, TILE):
         locate(problem, problem.value, seq, start, num_tokens, first_head, heads, scratch.values)
         score(problem, heads, head_rows, num_tokens, scratch, formats)
@@ -51,59 +45,6 @@ def attend_item(problem: Any, item: Any, position: Any, queries: Any, slopes: An
             return False
         weigh(problem, heads, head_rows, num_tokens, num_next, scratch, formats)
         num_tokens = num_next
-    return True
-
-
-@inlined
-def set_up(
-    problem: Any, item: Any, position: Any, queries: Any, slopes: Any, scratch: Any, head_rows: Any, formats: Any
-) -> None:
-    """Query rows next to each other, those of one key head together; what each of them sees; nothing seen yet."""
-    first_row, num_rows, first_head, end_head, first, end = item[1], item[2], item[3], item[4], item[5], item[6]
-    group, state, size = problem.group_size, scratch.state, bytes_of(formats.query)
-    state[MAXIMUM, :], state[SUM, :] = -INFINITY, 0
-    state[LOWEST, :], state[HIGHEST, :] = 0, FLOAT(end - first)
-    for head in range(end_head - first_head):
-        for member in range(head_rows):
-            row = head * head_rows + member
-            scratch.out[row, :] = 0
-            scratch.query[row, :] = 0
-            if member >= num_rows * group:
-                continue
-            query_head = (first_head + head) * group + member % group
-            address = scratch.query.ctypes.data + row * scratch.query.shape[1]
-            for d in range(problem.head_dim):
-                store_element(
-                    address + size * place_of(d, formats.key), queries[first_row + member // group, query_head, d]
-                )
-            place = position + member // group - first
-            state[POSITION, row] = FLOAT(place)
-            if problem.causal:
-                state[HIGHEST, row] = FLOAT(place)
-            if problem.window:
-                state[LOWEST, row] = FLOAT(place - problem.window + 1)
-            if problem.has_slopes:
-                state[SLOPE, row] = slopes[query_head]
-
-
-@inlined
-def locate(
-    problem: Any, pool: Any, seq: Any, start: Any, num_tokens: Any, first_head: Any, heads: Any, rows: Any
-) -> Any:
-    """Addresses of the tile's K or V rows, by token and head; of a multiple of 4 tokens, the last one's again."""
-    table = problem.table + seq * problem.table_row
-    block, block_index = -1, -1
-    for t in range(-(-num_tokens // 4) * 4):
-        token = start + min(t, num_tokens - 1)
-        if token // problem.block_size != block_index:
-            block_index = token // problem.block_size
-            block = load_int32(table + block_index * problem.table_entry)
-            if block < 0 or block >= problem.num_blocks:
-                return False
-        slot = token - block_index * problem.block_size
-        place = pool.address + block * pool.block + slot * pool.token + first_head * pool.head
-        for head in range(heads):
-            rows[t * heads + head] = place + head * pool.head
     return True
 
 
