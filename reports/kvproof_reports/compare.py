@@ -1,4 +1,4 @@
-"""Benchmarks of several runs, side by side."""
+"""Benchmarks of several runs, side by side, and what each is, seen from the first."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from kvproof_reports.answers import Told, tell
 from kvproof_reports.records import Run
+from kvproof_reports.statistics import CONFIDENCE, THRESHOLD
 from kvproof_reports.verdict import Subject, subjects
 from kvproof_reports.workload import WORKLOAD, workload
 
@@ -17,14 +19,24 @@ class Row:
 
     workload: dict[str, Any]
     """Its identity: group, block_size, table, batch, ..., and the implementation when runs are the columns."""
-    median_ms: dict[str, float] = field(default_factory=dict)
+    records: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     baseline: str = ""
+
+    @property
+    def median_ms(self) -> dict[str, float]:
+        return {column: record["median_ms"] for column, record in self.records.items()}
 
     @property
     def ratio(self) -> dict[str, float]:
         """Median over the baseline's median, by column; below 1 is faster. Empty without a baseline figure."""
         base = self.median_ms.get(self.baseline)
         return {column: median / base for column, median in self.median_ms.items()} if base else {}
+
+    def answers(self, threshold: float = THRESHOLD, confidence: float = CONFIDENCE) -> dict[str, Told]:
+        """Faster, same, slower or can't tell, by column; empty without a baseline figure."""
+        base = self.records.get(self.baseline)
+        others = {column: record for column, record in self.records.items() if column != self.baseline}
+        return {} if base is None else {name: tell(base, one, threshold, confidence) for name, one in others.items()}
 
 
 @dataclass(frozen=True)
@@ -53,7 +65,7 @@ def _compare(found: Sequence[Subject], place: Callable[[Subject], tuple[str, str
         for record in subject.benchmarks:
             if record["timed"]:
                 row = rows.setdefault((implementation, *workload(record)), _row(record, implementation, columns[0]))
-                row.median_ms[column] = record["median_ms"]
+                row.records[column] = record
     return Comparison(columns, list(rows.values()))
 
 

@@ -1,9 +1,15 @@
 """Benchmarks side by side: only the same work is compared."""
 
+import re
+
 import pytest
 
 from kvproof_reports.compare import compare_implementations, compare_runs
 from kvproof_reports.records import read_run
+from kvproof_reports.samples import sample_fields
+from kvproof_reports.statistics import CANT_TELL, FASTER, SLOWER
+
+SAMPLES = [2.0, 2.01, 1.99, 2.02, 1.98, 2.0, 2.03, 1.97]
 
 
 def runs_of(*builders):
@@ -52,3 +58,64 @@ def test_a_row_without_figures_is_not_compared(build):
     run.untimed()
 
     assert compare_runs(runs_of(run)).rows == []
+
+
+def sampled(run, factor=1.0, **changes):
+    return run.decode(**{**sample_fields([factor * one for one in SAMPLES]), **changes})
+
+
+@pytest.mark.parametrize(("factor", "answer"), [(1.1, SLOWER), (0.9, FASTER), (1.03, CANT_TELL)])
+def test_each_row_is_answered_from_the_samples_of_both(build, factor, answer):
+    before, after = build("before"), build("after")
+    sampled(before)
+    sampled(after, factor)
+
+    (row,) = compare_runs(runs_of(before, after)).rows
+
+    told = row.answers()["after"]
+    assert (list(row.answers()), told.answer) == (["after"], answer)
+    assert told.low < told.ratio < told.high
+    assert (told.why is not None) == (answer == CANT_TELL)
+
+
+def test_a_larger_threshold_and_a_higher_confidence_answer_with_more_care(build):
+    before, after = build("before"), build("after")
+    sampled(before)
+    sampled(after, 1.05)
+
+    (row,) = compare_runs(runs_of(before, after)).rows
+
+    assert row.answers(threshold=0.03)["after"].answer == SLOWER
+    assert row.answers(threshold=0.05)["after"].answer == CANT_TELL
+    assert row.answers(confidence=0.5)["after"].high < row.answers(confidence=0.99)["after"].high
+
+
+THROTTLED = {"sm_mhz": 900, "throttled": True}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "why"),
+    [
+        ({"samples_ms": None}, {}, "no samples before"),
+        ({}, {"samples_ms": [2.0] * 5}, "5 samples after, and 6 are the fewest that tell anything"),
+        ({}, {"clocks": THROTTLED}, r"the GPU held itself back \(throttled\) after"),
+    ],
+)
+def test_what_can_not_be_told_says_why_and_has_no_interval(build, first, second, why):
+    before, after = build("before"), build("after")
+    sampled(before, **first)
+    sampled(after, 1.5, **second)
+
+    (row,) = compare_runs(runs_of(before, after)).rows
+
+    told = row.answers()["after"]
+    assert (told.answer, told.interval) == (CANT_TELL, "")
+    assert re.match(why, told.why)
+
+
+def test_a_row_that_the_first_run_lacks_has_no_answer(build):
+    before, after = build("before"), build("after")
+    sampled(before)
+    sampled(after, block_size=32)
+
+    assert [row.answers() for row in compare_runs(runs_of(before, after)).rows] == [{}, {}]

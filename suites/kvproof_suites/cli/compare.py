@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,36 +14,52 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RUN...")
+@click.argument("runs", nargs=-1, required=True, metavar="RUN...")
 @click.option("--implementations", is_flag=True, help="A column is an implementation; without it, a run.")
+@click.option(
+    "--threshold",
+    type=click.FloatRange(0, 1),
+    default=0.03,
+    show_default=True,
+    help="A smaller difference, as a share, is none.",
+)
+@click.option("--mlflow", "uri", help="Tracking URI; else MLFLOW_TRACKING_URI, else sqlite:///mlflow.db.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
-def command(runs: tuple[Path, ...], implementations: bool, as_json: bool) -> None:
-    """Put the benchmarks of RUNs side by side: median milliseconds, and times the first column's median.
+def command(runs: tuple[str, ...], implementations: bool, threshold: float, uri: str | None, as_json: bool) -> None:
+    """Put the benchmarks of RUNs side by side, and say what each is, seen from the first: faster, same, slower, or
+    can't tell.
 
-    RUN is a folder that holds a results.jsonl. Below 1 is faster than the first column.
+    RUN is a folder that holds a results.jsonl, such a file, or the id of an MLflow run. The columns are median
+    milliseconds, times the first column's median (below 1 is faster), the 95 % interval of that, and the answer, which
+    comes from the interval and the threshold, never from two medians.
 
     \b
     kvproof compare results/before results/after
     kvproof compare --implementations results/monday
+    kvproof compare 0123456789abcdef0123456789abcdef results/today --mlflow=http://localhost:5000
     """
     from kvproof_reports.compare import compare_implementations, compare_runs
 
-    compared = (compare_implementations if implementations else compare_runs)(run_folders.read(runs))
+    found = run_folders.read_anywhere(runs, uri)
+    compared = (compare_implementations if implementations else compare_runs)(found)
     if not compared.rows:
-        raise click.ClickException(f"no timed benchmark in {', '.join(map(str, runs))}; `kvproof run` makes some")
+        raise click.ClickException(f"no timed benchmark in {', '.join(runs)}; `kvproof run` makes some")
     if as_json:
-        show_json({"columns": list(compared.columns), "rows": [_as_object(row) for row in compared.rows]})
+        rows = [_as_object(row, threshold) for row in compared.rows]
+        show_json({"columns": list(compared.columns), "threshold": threshold, "confidence": 0.95, "rows": rows})
         return
     told = _common_fields(compared)
-    headings = [f"{column} {unit}" for column in compared.columns for unit in ("ms", "×")][:1]
-    headings += [f"{column} {unit}" for column in compared.columns[1:] for unit in ("ms", "×")]
+    headings = [f"{compared.columns[0]} ms"]
+    headings += [f"{column} {what}" for column in compared.columns[1:] for what in ("ms", "×", "95 %", "is")]
     varying = [name for name in compared.rows[0].workload if name not in told]
     title = ", ".join(f"{name} {value}" for name, value in told.items() if value is not None)
-    show_table([*varying, *headings], (_cells(row, varying, compared.columns) for row in compared.rows), title=title)
+    cells = (_cells(row, varying, compared.columns, threshold) for row in compared.rows)
+    show_table([*varying, *headings], cells, title=title)
 
 
-def _as_object(row: Row) -> dict[str, Any]:
-    return {**row.workload, "median_ms": row.median_ms, "ratio": row.ratio}
+def _as_object(row: Row, threshold: float) -> dict[str, Any]:
+    answers = {column: told.as_object() for column, told in row.answers(threshold).items()}
+    return {**row.workload, "median_ms": row.median_ms, "ratio": row.ratio, "answers": answers}
 
 
 def _common_fields(compared: Comparison) -> dict[str, Any]:
@@ -53,11 +68,14 @@ def _common_fields(compared: Comparison) -> dict[str, Any]:
     return {name: value for name, value in first.items() if all(row.workload[name] == value for row in compared.rows)}
 
 
-def _cells(row: Row, varying: list[str], columns: Any) -> list[str]:
-    from kvproof_reports.figures import figure
+def _cells(row: Row, varying: list[str], columns: Any, threshold: float) -> list[str]:
+    from kvproof_reports.figures import NOTHING, figure
 
+    answers = row.answers(threshold)
     cells = ["" if row.workload[name] is None else str(row.workload[name]) for name in varying]
     cells.append(figure(row.median_ms.get(columns[0])))
     for column in columns[1:]:
+        told = answers.get(column)
         cells += [figure(row.median_ms.get(column)), figure(row.ratio.get(column))]
+        cells += [told.interval or NOTHING, told.answer] if told else [NOTHING, NOTHING]
     return cells

@@ -1,0 +1,69 @@
+"""What one benchmark record is, seen from another of the same work; and where nothing can be told, why."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kvproof_reports.figures import plural
+from kvproof_reports.samples import processes_of
+from kvproof_reports.statistics import CANT_TELL, CONFIDENCE, FEWEST_SAMPLES, THRESHOLD, Answer, compare
+
+Record = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Told:
+    """An answer for people."""
+
+    answer: str
+    ratio: float
+    low: float | None
+    """Of the interval of the ratio; both None where there is none."""
+    high: float | None
+    why: str | None = None
+    """Nothing can be told, because ..."""
+
+    def as_object(self) -> dict[str, Any]:
+        return {"answer": self.answer, "ratio": self.ratio, "low": self.low, "high": self.high, "why": self.why}
+
+    @property
+    def interval(self) -> str:
+        """``1.08 to 1.12``, empty where there is none."""
+        return "" if self.low is None or self.high is None else f"{self.low:.3f} to {self.high:.3f}"
+
+
+def tell(before: Record, after: Record, threshold: float = THRESHOLD, confidence: float = CONFIDENCE) -> Told:
+    """Both records are timed. ``threshold`` and ``confidence`` as for ``statistics.compare``."""
+    ratio = after["median_ms"] / before["median_ms"] if before["median_ms"] else math.inf
+    if (why := _unfit(before, "before") or _unfit(after, "after")) is not None:
+        return Told(CANT_TELL, ratio, None, None, why)
+    found = compare(
+        before["samples_ms"],
+        after["samples_ms"],
+        threshold,
+        confidence,
+        processes_a=processes_of(before),
+        processes_b=processes_of(after),
+    )
+    return Told(found.answer, found.ratio, found.low, found.high, _why(found))
+
+
+def _unfit(record: Record, when: str) -> str | None:
+    """Why nothing can be concluded from this record, whatever the other one says."""
+    samples = record["samples_ms"]
+    if samples is None:
+        return f"no samples {when}: its results file is of version {record['schema_version']}"
+    if len(samples) < FEWEST_SAMPLES:
+        return f"{plural(len(samples), 'sample')} {when}, and {FEWEST_SAMPLES} are the fewest that tell anything"
+    if (record["clocks"] or {}).get("throttled"):
+        return f"the GPU held itself back (throttled) {when}"
+    return None
+
+
+def _why(found: Answer) -> str | None:
+    if found.answer != CANT_TELL:
+        return None
+    return f"the samples spread too far: {found.low:.3f} to {found.high:.3f} times as long"
