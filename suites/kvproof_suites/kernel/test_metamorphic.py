@@ -109,7 +109,7 @@ def test_table_entries_past_the_last_block_may_hold_anything(
 
 
 @pytest.mark.law("G17")
-@pytest.mark.parametrize("case", by_tier(CASES[:2], FULL[:6]))
+@pytest.mark.parametrize("case", by_tier((*CASES[:2], Case(decode(600, 20))), FULL[:6]))
 def test_table_width_and_pool_size_change_no_bit(kernel: KernelUnderTest, case: Case, seed: int) -> None:
     case = with_lse_if_declared(kernel, case)
     require(kernel, case)

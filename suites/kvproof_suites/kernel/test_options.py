@@ -26,6 +26,14 @@ BY_ORACLE = tuple(
 )
 BY_ORACLE_FULL = tuple(replace(case, return_lse=True) for case in OPTIONS_FULL)
 
+CUT = (Case(decode(600, 20), return_lse=True), Case(((600, 3), (20, 1)), sinks=True, return_lse=True))
+CUT_FULL = (
+    Case(decode(700, 300), window=515, return_lse=True),
+    Case(((520, 8), (20, 1)), num_kv_heads=2, softcap=30.0, alibi=True, sinks=True, return_lse=True),
+    Case(decode(1030), dtype="bfloat16", sinks=True, return_lse=True),
+)
+"""Long beside the others, so that a kernel that splits contexts does: what counts once has to count once still."""
+
 ODD_SHAPES = (
     Case(MIXED, head_dim=80),
     Case(decode(17), num_kv_heads=3),
@@ -58,6 +66,14 @@ def test_an_option_changes_the_answer_as_the_oracle_says(
 @pytest.mark.law("G10")
 @pytest.mark.parametrize("case", by_tier(ODD_SHAPES, ODD_SHAPES_FULL))
 def test_every_dim_and_every_head_counts(
+    kernel: KernelUnderTest, case: Case, seed: int, report_ratio: Callable[[float], None]
+) -> None:
+    compare_with_oracle(kernel, case, seed, report_ratio)
+
+
+@pytest.mark.law("G9")
+@pytest.mark.parametrize("case", by_tier(CUT, CUT_FULL))
+def test_options_and_lse_hold_where_a_long_context_is_cut(
     kernel: KernelUnderTest, case: Case, seed: int, report_ratio: Callable[[float], None]
 ) -> None:
     compare_with_oracle(kernel, case, seed, report_ratio)
