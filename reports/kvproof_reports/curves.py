@@ -1,4 +1,4 @@
-"""Timed rows as curves over the block size: what the plot, the page and the Markdown all show."""
+"""Timed rows as curves over the block size: what the plots, the page and the Markdown all show."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kvproof_reports.schema import TABLES
+from kvproof_reports.rates import tokens_per_second
+from kvproof_reports.schema import KERNEL_GROUPS, TABLES
 from kvproof_reports.verdict import Subject
-from kvproof_reports.workload import Key, shape, shape_title
+from kvproof_reports.workload import CONDITION, Key, condition_title, shape, shape_title
 
 Record = Mapping[str, Any]
+
+MOST_REAL = ("churned", "shared-prefix", "shuffled", "identity", "dense")
+"""States of a block table, what an engine meets first."""
 
 
 @dataclass(frozen=True)
@@ -33,28 +37,61 @@ class Curve:
 class Chart:
     """Curves that may be compared: all else but implementation, table and block size is equal."""
 
-    title: str
+    workload: str
+    condition: str
+    """How it was timed, such as "cold, eager"; "" where a run does not say."""
     block_sizes: Sequence[int]
     curves: Sequence[Curve]
+
+    @property
+    def title(self) -> str:
+        return ", ".join(filter(None, (self.workload, self.condition)))
+
+    @property
+    def usual_table(self) -> str:
+        """The state of the block table that is nearest to what an engine meets, of those that were timed."""
+        return min((curve.table for curve in self.curves), key=_reality)
 
 
 def charts(columns: Sequence[Subject]) -> list[Chart]:
     """A chart for each shape of the timed kernel rows, in the order of first appearance."""
     shapes: dict[Key, dict[tuple[str, str], dict[int, Record]]] = {}
-    titles: dict[Key, str] = {}
+    titles: dict[Key, tuple[str, str]] = {}
     for subject in columns:
         for record in subject.benchmarks:
-            if record["timed"] and record["group"] != "allocator":
-                titles.setdefault(shape(record), shape_title(record))
-                lines = shapes.setdefault(shape(record), {})
-                lines.setdefault((subject.label, record["table"]), {})[record["block_size"]] = record
-    return [_chart(titles[key], lines, [subject.label for subject in columns]) for key, lines in shapes.items()]
+            if record["timed"] and record["group"] in KERNEL_GROUPS:
+                key = (shape(record), *(record.get(name) for name in CONDITION))
+                titles.setdefault(key, (shape_title(record), condition_title(record)))
+                lines = shapes.setdefault(key, {})
+                lines.setdefault((subject.label, record["table"] or ""), {})[record["block_size"]] = record
+    return [_chart(*titles[key], lines, [subject.label for subject in columns]) for key, lines in shapes.items()]
 
 
-def _chart(title: str, lines: Mapping[tuple[str, str], Mapping[int, Record]], labels: Sequence[str]) -> Chart:
-    ordered = sorted(lines, key=lambda line: (labels.index(line[0]), TABLES.index(line[1])))
+def _chart(
+    workload: str, condition: str, lines: Mapping[tuple[str, str], Mapping[int, Record]], labels: Sequence[str]
+) -> Chart:
+    ordered = sorted(lines, key=lambda line: (labels.index(line[0]), _place(line[1])))
     curves = [Curve(label, table, dict(sorted(lines[label, table].items()))) for label, table in ordered]
-    return Chart(title, sorted({size for curve in curves for size in curve.points}), curves)
+    return Chart(workload, condition, sorted({size for curve in curves for size in curve.points}), curves)
+
+
+def _place(table: str) -> int:
+    return TABLES.index(table) if table in TABLES else len(TABLES)
+
+
+def _reality(table: str) -> int:
+    return MOST_REAL.index(table) if table in MOST_REAL else len(MOST_REAL)
+
+
+def roof_line(chart: Chart) -> dict[int, float]:
+    """Block size to the tokens/s at which all bytes would move as fast as memory was seen to."""
+    found: dict[int, list[float]] = {}
+    for curve in chart.curves:
+        for size, record in curve.points.items():
+            rate, used = tokens_per_second(record), record["share_of_roof"]
+            if rate is not None and used:
+                found.setdefault(size, []).append(rate.value / used)
+    return {size: max(rates) for size, rates in sorted(found.items())}
 
 
 @dataclass(frozen=True)
@@ -76,7 +113,7 @@ def untimed(columns: Sequence[Subject]) -> list[Untimed]:
         for record in subject.benchmarks:
             if not record["timed"]:
                 resources = record["resources"] or []
-                compiled = tuple(tuple(entry.values()) for entry in resources)
+                compiled = tuple(tuple(map(str, entry.values())) for entry in resources)
                 title = record["operation"] or shape_title(record)
                 key = (subject.label, title, record["reason"], compiled)
                 rows = told.setdefault(key, Untimed(subject.label, title, record["reason"], resources, [], []))

@@ -1,4 +1,4 @@
-"""``report.html``: one file, no network, readable without JavaScript."""
+"""``report.html``: one file, no network; text and tables are readable without JavaScript."""
 
 from __future__ import annotations
 
@@ -10,32 +10,41 @@ from kvproof_reports.compare import compare_runs
 from kvproof_reports.curves import charts, untimed
 from kvproof_reports.extras import need
 from kvproof_reports.figures import figure, percent, plural
-from kvproof_reports.plot import plotly_script, throughput_figure
+from kvproof_reports.gaps import gaps
+from kvproof_reports.links import linked
+from kvproof_reports.plot import Facet, plotly_archive
 from kvproof_reports.records import Run
 from kvproof_reports.schema import OUTCOMES
-from kvproof_reports.verdict import Cell, Subject, judged, matrix, not_verified, notes, subjects
-from kvproof_reports.workload import shape_title
+from kvproof_reports.sections import kernel_sections, other_sections
+from kvproof_reports.verdict import Cell, LawRow, Subject, judged, matrix, notes, subjects
+from kvproof_reports.winners import winners
 
 TEMPLATES = Path(__file__).with_name("templates")
 
-WORDS = {outcome: outcome.replace("_", " ") for outcome in OUTCOMES}
+WORDS = {outcome: outcome.replace("_", " ") for outcome in (*OUTCOMES, "not_timed")}
 MARKS = {"verified": "✓", "broken": "✗", "refused": "−", "known_broken": "✗", "not_run": "○", "error": "!"}
 """Beside the colour, so that the matrix can be read without it."""
 
 
-def write_html(runs: Sequence[Run], path: str | Path) -> Path:
-    """Write the report of ``runs`` to ``path`` and return it.
+def write_html(runs: Sequence[Run], path: str | Path, laws: Mapping[str, Mapping[str, str]] | None = None) -> Path:
+    """Write the report of ``runs`` to ``path`` and return it. ``laws``: as ``render_html`` has it.
 
     Raises:
         MissingExtra: jinja2 or plotly is not installed.
     """
     path = Path(path)
     # A test's output may hold lone surrogates, which no UTF-8 file can.
-    path.write_text(render_html(runs), encoding="utf-8", errors="backslashreplace")
+    path.write_text(render_html(runs, laws), encoding="utf-8", errors="backslashreplace")
     return path
 
 
-def render_html(runs: Sequence[Run]) -> str:
+def render_html(runs: Sequence[Run], laws: Mapping[str, Mapping[str, str]] | None = None) -> str:
+    """The page as text.
+
+    Args:
+        laws: what a reader may want to know of a law, by its id: "title", "why" (what it prevents) and "origin" (where
+            that was seen). What is missing is left out.
+    """
     jinja2 = need("jinja2", "report")
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
@@ -44,48 +53,44 @@ def render_html(runs: Sequence[Run]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"figure": figure, "percent": percent}
-    environment.globals |= {"words": WORDS, "marks": MARKS, "plural": plural, "shape_title": shape_title}
-    return str(environment.get_template("report.html.j2").render(_context(runs)))
+    environment.filters |= {"figure": figure, "percent": percent, "linked": linked}
+    environment.globals |= {"words": WORDS, "marks": MARKS, "plural": plural}
+    return str(environment.get_template("report.html.j2").render(_context(runs, laws or {})))
 
 
-def _context(runs: Sequence[Run]) -> dict[str, Any]:
+def _context(runs: Sequence[Run], laws: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
     columns = subjects(runs)
+    found = charts(columns)
     labels = [subject.label for subject in columns]
-    figures = [(chart, throughput_figure(chart, labels)) for chart in charts(columns)]
+    kernels = kernel_sections(found, labels)
+    sessions = _sessions(columns)
     return {
-        "runs": _sessions(columns),
+        "sessions": sessions,
         "subjects": judged(columns),
-        "gaps": [(subject, gap) for subject in columns for gap in not_verified(subject)],
+        "winners": winners(columns),
+        "gaps": gaps(columns),
         "notes": notes(runs),
         "laws": matrix(columns),
+        "about_laws": laws,
+        "outcomes": Facet("outcome", "show", OUTCOMES, all="all laws"),
+        "outcomes_of": outcomes_of,
         "exceptions": exceptions,
-        "figures": figures,
-        "plotly": plotly_script() if figures else "",
+        "kernels": kernels,
         "untimed": untimed(columns),
-        "allocator": [(subject, record) for subject in columns for record in subject.benchmarks if _allocates(record)],
-        "serving": [(subject, record) for subject in columns for record in subject.benchmarks if _serves(record)],
-        "replays": [(subject, record) for subject in columns for record in subject.replays],
-        "comparison": compare_runs(runs) if len(runs) > 1 else None,
+        "others": other_sections(columns, compare_runs(runs) if len(runs) > 1 else None, sessions),
+        "plotly": plotly_archive() if any(section.plot for section in kernels) else "",
     }
 
 
-def _allocates(record: Mapping[str, Any]) -> bool:
-    return bool(record["timed"]) and record["group"] == "allocator" and not _serves(record)
-
-
-def _serves(record: Mapping[str, Any]) -> bool:
-    """An allocator under the serving workload, whose figures are others than those of single calls."""
-    return record["ns_per_append"] is not None
-
-
 def _sessions(columns: Sequence[Subject]) -> dict[str, Mapping[str, Any]]:
-    """Run label to its last session record, flat: environment beside the rest."""
-    flat: dict[str, Mapping[str, Any]] = {}
-    for label, run in {subject.run_label: subject.run for subject in columns}.items():
-        for session in run.latest("session"):
-            flat[label] = {**session, **session["environment"]}
-    return flat
+    """Run label to its last session record."""
+    runs = {subject.run_label: subject.run for subject in columns}
+    return {label: session for label, run in runs.items() for session in run.latest("session")[-1:]}
+
+
+def outcomes_of(row: LawRow) -> list[int]:
+    """Which outcomes a law has with any implementation, as indexes of OUTCOMES."""
+    return sorted({OUTCOMES.index(record["outcome"]) for cell in row.cells.values() for record in cell.records})
 
 
 def exceptions(cell: Cell) -> list[tuple[Mapping[str, Any], int]]:

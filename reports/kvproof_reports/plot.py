@@ -1,80 +1,147 @@
-"""Throughput against block size, drawn by plotly."""
+"""What all plots share: their data for plotly in the page, selectors, colours, lines with a band."""
 
 from __future__ import annotations
 
+import base64
+import gzip
 import html
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import ceil, floor, log10
 from typing import Any
 
-from kvproof_reports.curves import Chart, Curve
 from kvproof_reports.extras import need
+from kvproof_reports.rates import POINT, Estimate
 
 COLOURS = ("#2f7ed8", "#d9792b", "#1f9e76", "#a55cc7", "#cc4b52", "#8a7a1f", "#1295a8", "#7b8494")
 """One for each implementation; told apart by the common kinds of colour blindness, and on white and near-black."""
 
-DASHES = {"dense": "dot", "identity": "solid", "shuffled": "dash", "churned": "dashdot"}
-"""One for each state of the block table. The tables and lines carry both in words too."""
+DASHES = {"dense": "dot", "identity": "dashdot", "shuffled": "dash", "churned": "solid", "shared-prefix": "longdash"}
+"""One for each state of the block table, where several are drawn at a time."""
 
-Record = Mapping[str, Any]
+GREY = "#7b8494"
 
-
-def plotly_script() -> str:
-    """The whole of plotly.js, to be written into the page once."""
-    return str(need("plotly.offline", "report").get_plotlyjs())
+Trace = dict[str, Any]
 
 
-def throughput_figure(chart: Chart, labels: Sequence[str]) -> str:
-    """The chart as HTML that expects ``plotly_script`` before it. ``labels``: all subjects, so that colours stay."""
-    graph = need("plotly.graph_objects", "report")
-    colours = {label: COLOURS[index % len(COLOURS)] for index, label in enumerate(labels)}
-    figure = graph.Figure([_line(curve, colours[curve.label]) for curve in chart.curves])
-    figure.update_layout(**_layout(chart.block_sizes))
-    return str(figure.to_html(full_html=False, include_plotlyjs=False, default_height="420px", config=_CONFIG))
+@dataclass(frozen=True)
+class Facet:
+    """A selector of a section: it shows the traces and table rows of one of its values, or of all."""
+
+    name: str
+    title: str
+    values: Sequence[str]
+    chosen: str | None = None
+    """At first; None: all of them."""
+    all: str = ""
+    """What the choice of all is called; "" where there is none."""
+
+    def index(self, value: str) -> int:
+        return list(self.values).index(value)
 
 
-_CONFIG = {"displaylogo": False, "responsive": True, "modeBarButtonsToRemove": ["select2d", "lasso2d"]}
+@dataclass(frozen=True)
+class Plot:
+    """Traces for plotly; a trace's ``facets`` (name to index) say under which choices it is drawn."""
+
+    name: str
+    title: str
+    traces: Sequence[Trace]
+    layout: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def data(self) -> dict[str, Any]:
+        return {"traces": list(self.traces), "layout": dict(self.layout), "title": self.title}
 
 
-def _line(curve: Curve, colour: str) -> dict[str, Any]:
-    points = [record for record in curve.points.values() if record["tokens_per_second"] is not None]
-    return {
+def plotly_archive() -> str:
+    """The whole of plotly.js, gzip in base64: the page unpacks it, which takes 3 MB off a report."""
+    source = str(need("plotly.offline", "report").get_plotlyjs())
+    return base64.b64encode(gzip.compress(source.encode(), 9, mtime=0)).decode("ascii")
+
+
+def colours(labels: Sequence[str]) -> dict[str, str]:
+    """``labels``: all subjects, so that one keeps its colour from plot to plot."""
+    return {label: COLOURS[index % len(COLOURS)] for index, label in enumerate(labels)}
+
+
+def name_of(label: str, *more: str) -> str:
+    """plotly shows markup in names; a name is text."""
+    return html.escape(", ".join(filter(None, (label, *more))), quote=False)
+
+
+def line(
+    name: str,
+    points: Mapping[int, Estimate],
+    colour: str,
+    unit: str,
+    facets: Mapping[str, int],
+    *,
+    dash: str = "solid",
+    **more: Any,
+) -> list[Trace]:
+    """Values over the block size, and the band in which they lie."""
+    sizes = list(points)
+    common = {"facets": dict(facets), "x": sizes, **more}
+    drawn = {
+        **common,
         "type": "scatter",
         "mode": "lines+markers",
-        # plotly shows markup in names; a name is text.
-        "name": html.escape(f"{curve.label}, {curve.table}", quote=False),
-        "x": [point["block_size"] for point in points],
-        "y": [point["tokens_per_second"] for point in points],
-        "error_y": {**_quartiles(points), "thickness": 1.2, "width": 3},
-        "line": {"color": colour, "dash": DASHES[curve.table], "width": 2},
-        "hovertemplate": "block size %{x}: %{y:,.4s} tokens/s",
+        "name": name,
+        "y": [estimate.value for estimate in points.values()],
+        "text": [str(estimate) for estimate in points.values()],
+        "line": {"color": colour, "dash": dash, "width": 2},
+        "hovertemplate": f"block size %{{x}}: %{{text}} {unit}",
     }
+    return [band(points, colour, common), drawn] if any(e.kind != POINT for e in points.values()) else [drawn]
 
 
-def _quartiles(points: Sequence[Record]) -> dict[str, Any]:
-    """Throughput is the inverse of time, so the quartiles of time change sides."""
-    ratios = [(point["tokens_per_second"], point["median_ms"], point["q1_ms"], point["q3_ms"]) for point in points]
+def band(points: Mapping[int, Estimate], colour: str, common: Mapping[str, Any]) -> Trace:
+    """From low to high, as one closed outline. Of a single size a bar is left, which an outline can't show."""
+    sizes, lows, highs = list(points), [e.low for e in points.values()], [e.high for e in points.values()]
+    if len(sizes) == 1:
+        outline = {"x": sizes * 2, "y": [lows[0], highs[0]], "mode": "lines", "line": {"color": colour, "width": 5}}
+        return {**common, **outline, "type": "scatter", "opacity": 0.35, "hoverinfo": "skip", "showlegend": False}
     return {
-        "array": [rate * (median / fast - 1) if fast else 0 for rate, median, fast, _ in ratios],
-        "arrayminus": [rate * (1 - median / slow) if slow else 0 for rate, median, _, slow in ratios],
+        **common,
+        "type": "scatter",
+        "mode": "lines",
+        "x": sizes + sizes[::-1],
+        "y": highs + lows[::-1],
+        "fill": "toself",
+        "fillcolor": translucent(colour),
+        "line": {"width": 0},
+        "hoverinfo": "skip",
+        "showlegend": False,
     }
 
 
-def _layout(sizes: Sequence[int]) -> dict[str, Any]:
-    grid = {"gridcolor": "rgba(128,128,128,0.22)", "zeroline": False}
+def translucent(colour: str) -> str:
+    red, green, blue = (int(colour[start : start + 2], 16) for start in (1, 3, 5))
+    return f"rgba({red},{green},{blue},0.2)"
+
+
+GRID = {"gridcolor": "rgba(128,128,128,0.22)", "zeroline": False}
+
+
+def block_size_axis(sizes: Sequence[int]) -> dict[str, Any]:
     return {
-        "paper_bgcolor": "rgba(0,0,0,0)",
-        "plot_bgcolor": "rgba(0,0,0,0)",
-        "margin": {"l": 64, "r": 12, "t": 12, "b": 48},
-        "font": {"family": "system-ui, sans-serif", "size": 13},
-        "xaxis": {
-            **grid,
-            "type": "log",
-            "title": "block size, tokens",
-            "tickvals": sizes,
-            "ticktext": [str(s) for s in sizes],
-        },
-        "yaxis": {**grid, "title": "tokens/s", "rangemode": "tozero"},
-        "legend": {"orientation": "h", "y": -0.2, "yanchor": "top"},
-        "hovermode": "closest",
-        "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": "rgba(128,128,128,0.6)"},
+        **GRID,
+        "type": "log",
+        "title": {"text": "block size, tokens"},
+        "tickvals": list(sizes),
+        "ticktext": [str(size) for size in sizes],
     }
+
+
+def value_axis(title: str) -> dict[str, Any]:
+    return {**GRID, "title": {"text": title}, "rangemode": "tozero", "automargin": True}
+
+
+def log_axis(title: str, values: Iterable[float]) -> dict[str, Any]:
+    """With marks at 1, 2 and 5 of each decade, or at 1 alone where there are many."""
+    positive = [value for value in values if value > 0] or [1.0]
+    decades = range(floor(log10(min(positive))), ceil(log10(max(positive))) + 1)
+    marks = [digit * 10.0**decade for decade in decades for digit in ((1, 2, 5) if len(decades) < 5 else (1,))]
+    ticks = {"tickvals": marks, "ticktext": [f"{mark:,.10g}" for mark in marks]}
+    return {**GRID, "type": "log", "title": {"text": title}, "automargin": True, **ticks}

@@ -13,6 +13,9 @@ WORKLOAD = tuple(name for name, field in BENCHMARK.items() if field.identity and
 SHAPE = tuple(name for name in WORKLOAD if name not in ("block_size", "table"))
 """What stays fixed along a curve of throughput against block size."""
 
+CONDITION = ("cache", "mode")
+"""How a launch was timed: with a cold or a hot cache, eagerly or by replay of a graph. Older runs don't say."""
+
 Key = tuple[Any, ...]
 
 
@@ -25,14 +28,31 @@ def shape(record: Mapping[str, Any]) -> Key:
 
 
 def shape_title(record: Mapping[str, Any]) -> str:
-    """For people: ``decode, 4 sequences of 1,024 tokens, heads 32/8, head dim 128, float32, cpu``."""
+    """For people: ``decode 4q1s1k, heads 32/8, head dim 128, float32, cpu``; what a record does not say is left out."""
     if record["group"] == "allocator":
         return f"allocator, {record['device']}"
-    return (
-        f"{record['group']}, {record['batch']:,} sequences of {record['context_len']:,} tokens, "
-        f"heads {record['num_q_heads']}/{record['num_kv_heads']}, head dim {record['head_dim']}, "
-        f"{record['dtype']}, {record['device']}"
+    if record.get("point") is not None:
+        told = [f"{record['group']} {record['point']}"]
+    elif record["batch"] is not None and record["context_len"] is not None:
+        told = [record["group"], f"{record['batch']:,} sequences of {record['context_len']:,} tokens"]
+    else:
+        told = [record["group"]]
+    parts = (
+        ("heads {num_q_heads}/{num_kv_heads}", ("num_q_heads", "num_kv_heads")),
+        ("{num_kv_heads} key heads", () if record["num_q_heads"] is not None else ("num_kv_heads",)),
+        ("head dim {head_dim}", ("head_dim",)),
+        ("values {value_dim}", ("value_dim",)),
+        ("{dtype}", ("dtype",)),
+        ("pools {kv_dtype}", ("kv_dtype",)),
+        ("{device}", ("device",)),
     )
+    known = [words for words, names in parts if names and all(record.get(name) is not None for name in names)]
+    return ", ".join(told + [words.format(**record) for words in known])
+
+
+def condition_title(record: Mapping[str, Any]) -> str:
+    """``cold, eager``; empty for a record that does not say."""
+    return ", ".join(str(record[name]) for name in CONDITION if record.get(name) is not None)
 
 
 def shape_code(record: Mapping[str, Any]) -> str:
