@@ -9,7 +9,7 @@ from typing import Any
 
 from kvproof_reports.figures import plural
 from kvproof_reports.samples import processes_of
-from kvproof_reports.statistics import CANT_TELL, CONFIDENCE, FEWEST_SAMPLES, THRESHOLD, Answer, compare
+from kvproof_reports.statistics import CANT_TELL, CONFIDENCE, FEWEST_SAMPLES, THRESHOLD, compare
 
 Record = Mapping[str, Any]
 
@@ -48,7 +48,8 @@ def tell(before: Record, after: Record, threshold: float = THRESHOLD, confidence
         processes_a=processes_of(before),
         processes_b=processes_of(after),
     )
-    return Told(found.answer, found.ratio, found.low, found.high, _why(found))
+    why = "the interval reaches across the threshold; more samples may tell" if found.answer == CANT_TELL else None
+    return Told(found.answer, found.ratio, found.low, found.high, why)
 
 
 def _unfit(record: Record, when: str) -> str | None:
@@ -61,9 +62,3 @@ def _unfit(record: Record, when: str) -> str | None:
     if (record["clocks"] or {}).get("throttled"):
         return f"the GPU held itself back (throttled) {when}"
     return None
-
-
-def _why(found: Answer) -> str | None:
-    if found.answer != CANT_TELL:
-        return None
-    return f"the samples spread too far: {found.low:.3f} to {found.high:.3f} times as long"

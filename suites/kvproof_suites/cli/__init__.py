@@ -38,6 +38,7 @@ COMMANDS = {
     "simulate": "simulate",
     "trace": "trace",
     "compare": "compare",
+    "gate": "gate",
     "new": "new",
     "size": "size",
     "paper": "paper",

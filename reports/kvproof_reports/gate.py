@@ -1,0 +1,186 @@
+"""A run against a baseline: laws newly broken, coverage lost, benchmarks slower with confidence, and what is unclear.
+
+Many benchmarks are compared at once, and among many some look slower by chance. A benchmark that is slower at the
+confidence of the gate by itself, and is not once that is shared out among all of them (Bonferroni), is ambiguous.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kvproof_reports.answers import Told, tell
+from kvproof_reports.baseline import require_comparable
+from kvproof_reports.figures import figure, plural
+from kvproof_reports.gate_cells import RAN, Cells, Key, Record, cells_of
+from kvproof_reports.gate_rules import AMBIGUOUS, COVERAGE_LOST, FAIL, LAW_BROKEN, OFF, SLOWER, WARN, Rules
+from kvproof_reports.records import Run
+from kvproof_reports.statistics import CANT_TELL
+from kvproof_reports.statistics import SLOWER as IS_SLOWER
+from kvproof_reports.workload import shape_title
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that a rule is about."""
+
+    rule: str
+    action: str
+    implementation: str
+    where: str
+    """A law, or a benchmark."""
+    what: str
+    tests: tuple[str, ...] = ()
+    """Node ids, where it is about tests."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A benchmark that both have timed."""
+
+    implementation: str
+    where: str
+    before: Record
+    after: Record
+    told: Told
+
+    @property
+    def what(self) -> str:
+        medians = f"{figure(self.before['median_ms'])} → {figure(self.after['median_ms'])} ms"
+        factor = f"{medians}, × {self.told.ratio:.3f}"
+        return f"{factor} ({self.told.interval})" if self.told.interval else factor
+
+
+@dataclass(frozen=True)
+class Gate:
+    """What became of it."""
+
+    findings: Sequence[Finding]
+    compared: Sequence[Compared]
+    unchanged: Mapping[tuple[str, str], int]
+    """(implementation, law) to the number of its tests that nothing was found about."""
+    also: Mapping[str, int]
+    """What no rule is about, and a reader may want to know: still broken, mended, new benchmarks."""
+
+    @property
+    def failed(self) -> bool:
+        return any(finding.action == FAIL for finding in self.findings)
+
+    @property
+    def verdict(self) -> str:
+        num_tests = sum(self.unchanged.values()) + sum(len(finding.tests) for finding in self.findings)
+        told = [f"{plural(num_tests, 'test')} and {plural(len(self.compared), 'benchmark')} compared"]
+        for action, word in ((FAIL, "failure"), (WARN, "warning")):
+            told += [plural(number, word)] if (number := sum(f.action == action for f in self.findings)) else []
+        told += [f"{number:,} {what}" for what, number in self.also.items() if number]
+        return f"{'FAILS' if self.failed else 'passes'}: {', '.join(told)}"
+
+    @property
+    def unsettled(self) -> list[Compared]:
+        """What more samples may decide: what can't be told, and what would fail for being slower."""
+        return [one for one in self.compared if one.told.answer in (CANT_TELL, IS_SLOWER)]
+
+
+def judge(
+    baseline: Run, runs: Sequence[Run], rules: Rules, *, names: Sequence[str] = (), any_machine: bool = False
+) -> Gate:
+    """Hold ``runs``, which count as one, against ``baseline``; of the implementations ``names`` alone, where given.
+
+    Raises:
+        BaselineError: another machine or version (unless ``any_machine``), or nothing in common.
+    """
+    before, after = cells_of([baseline]), cells_of(runs)
+    if names:
+        before, after = before.only(names), after.only(names)
+    require_comparable(baseline, runs, before, after, any_machine)
+    compared = _compare(before.timed(), after.timed(), rules)
+    findings = [*_laws(before, after, rules), *_benchmarks_lost(before, after, rules), *_timings(compared, rules)]
+    shown = [finding for finding in findings if finding.action != OFF]
+    return Gate(shown, compared, _unchanged(before, after, findings), _also(before, after))
+
+
+def _unchanged(before: Cells, after: Cells, findings: Sequence[Finding]) -> dict[tuple[str, str], int]:
+    found_about = {(finding.implementation, finding.where, test) for finding in findings for test in finding.tests}
+    held: dict[tuple[str, str], int] = {}
+    for name, law, test in after.tests:
+        if (name, law, test) in before.tests and (name, law, test) not in found_about:
+            held[name, law] = held.get((name, law), 0) + 1
+    return held
+
+
+def _also(before: Cells, after: Cells) -> dict[str, int]:
+    changes = [(_outcome(before, key), _outcome(after, key)) for key in after.tests]
+    return {
+        "still broken": sum(was == now == "broken" for was, now in changes),
+        "mended": sum(was == "broken" and now == "verified" for was, now in changes),
+        "new benchmarks": len(after.timed().keys() - before.timed().keys()),
+    }
+
+
+def _outcome(cells: Cells, key: Key) -> str | None:
+    return cells.tests[key]["outcome"] if key in cells.tests else None
+
+
+def _laws(before: Cells, after: Cells, rules: Rules) -> Iterator[Finding]:
+    """One finding for each rule, implementation and law, in the order in which they ran."""
+    found: dict[tuple[str, str, str], list[tuple[str, str]]] = {}
+    for key in dict.fromkeys([*before.tests, *after.tests]):
+        was, now = _outcome(before, key), _outcome(after, key)
+        name, law, test = key
+        reason = after.tests[key]["reason"] if now else None
+        if now in ("broken", "known_broken") and was not in ("broken", "known_broken"):
+            found.setdefault((LAW_BROKEN, name, law), []).append((test, _first_line(reason)))
+        elif was in RAN and now not in RAN:
+            told = f"{now.replace('_', ' ')}: {_first_line(reason)}" if now else "it is not in the run"
+            found.setdefault((COVERAGE_LOST, name, law), []).append((test, told))
+    for (rule, name, law), tests in found.items():
+        verb = "newly broken" if rule == LAW_BROKEN else "no longer run"
+        what = f"{plural(len(tests), 'test')} {verb}; {tests[0][1]}"
+        yield Finding(rule, rules.action(rule, name), name, law, what, tuple(test for test, _ in tests))
+
+
+def _first_line(text: str | None) -> str:
+    return (text or "").strip().partition("\n")[0][:200]
+
+
+def _benchmarks_lost(before: Cells, after: Cells, rules: Rules) -> Iterator[Finding]:
+    """One for each implementation and group."""
+    lost: dict[tuple[str, str], list[str]] = {}
+    for key, record in before.timed().items():
+        if key not in after.timed():
+            now = after.benchmarks.get(key)
+            reason = _first_line(now["reason"]) if now else "it is not in the run"
+            lost.setdefault((key[0], record["group"]), []).append(f"{title(record)}: {reason}")
+    for (name, group), told in lost.items():
+        what = f"{plural(len(told), 'benchmark')} no longer timed; {told[0]}"
+        yield Finding(COVERAGE_LOST, rules.action(COVERAGE_LOST, name), name, group, what)
+
+
+def _compare(before: Mapping[Key, Record], after: Mapping[Key, Record], rules: Rules) -> list[Compared]:
+    shared = [key for key in before if key in after]
+    strict = 1 - (1 - rules.confidence) / max(1, len(shared))
+    return [_compared(key[0], before[key], after[key], rules, strict, len(shared)) for key in shared]
+
+
+def _compared(name: str, before: Record, after: Record, rules: Rules, strict: float, number: int) -> Compared:
+    told = tell(before, after, rules.threshold(name), rules.confidence)
+    if told.answer == IS_SLOWER and tell(before, after, rules.threshold(name), strict).answer != IS_SLOWER:
+        why = f"slower by itself, as one of {plural(number, 'benchmark')} may look by chance"
+        told = replace(told, answer=CANT_TELL, why=why)
+    return Compared(name, title(after), before, after, told)
+
+
+def _timings(compared: Sequence[Compared], rules: Rules) -> Iterator[Finding]:
+    for one in compared:
+        if one.told.answer in (IS_SLOWER, CANT_TELL):
+            rule = SLOWER if one.told.answer == IS_SLOWER else AMBIGUOUS
+            what = f"{one.what}; {one.told.why}" if one.told.why else one.what
+            yield Finding(rule, rules.action(rule, one.implementation), one.implementation, one.where, what)
+
+
+def title(record: Mapping[str, Any]) -> str:
+    """A benchmark for people: ``decode, 4q1s1k, heads 32/8, ..., block size 16, shuffled``."""
+    named = record["operation"] and f"{record['group']}, {record['operation']}, {record['device']}"
+    told = [named or shape_title(record), f"block size {record['block_size']}", record["table"]]
+    return ", ".join(part for part in (*told, record["cache"], record["mode"]) if part)
