@@ -25,6 +25,10 @@ Attend = Callable[[], Tensor]
 """One step; gives [num_tokens, num_q_heads, head_dim]."""
 
 
+SMALLEST_FLEX_BLOCK = 8
+"""Of fewer tokens its table of blocks is as large as the cache is long, for each sequence."""
+
+
 class NotHere(Exception):
     """Why a peer takes no part."""
 
@@ -92,8 +96,8 @@ def flex(step: Step, contents: Contents, pages: Pages) -> Attend:
     """Its paged form: keys and values [1, num_kv_heads, slots, head_dim], a block mask of physical blocks."""
     from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
-    if step.query_len > 1 or step.context_len % step.block_size:
-        raise NotHere("driven here for decode steps of whole blocks")
+    if step.query_len > 1 or step.context_len % step.block_size or step.block_size < SMALLEST_FLEX_BLOCK:
+        raise NotHere(f"driven here for decode steps of whole blocks of at least {SMALLEST_FLEX_BLOCK} tokens")
     slots = [paged(part, pages).flatten(0, 1) for part in (contents.keys, contents.values)]
     keys, values = (part.transpose(0, 1).contiguous()[None] for part in slots)
     tables = torch.zeros(step.batch, 1, 1, pages.num_blocks, dtype=torch.int32)

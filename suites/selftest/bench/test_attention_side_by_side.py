@@ -35,7 +35,11 @@ def test_a_contestant_computes_attention(name, step, monkeypatch):
     assert expect(step).distance(output) <= 1
 
 
-@pytest.mark.parametrize("step", [PREFILL, replace(DECODE, context_len=39)], ids=["prefill", "partly filled block"])
+@pytest.mark.parametrize(
+    "step",
+    [PREFILL, replace(DECODE, context_len=39), replace(DECODE, block_size=4)],
+    ids=["prefill", "partly filled block", "small block"],
+)
 def test_flex_attention_is_driven_for_decode_steps_of_whole_blocks(step):
     with pytest.raises(NotHere, match="decode steps of whole blocks"):
         CONTESTANTS["flex"](step, draw(step), lay_out(step))
