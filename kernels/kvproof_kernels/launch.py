@@ -53,15 +53,3 @@ def strides(tensor: Tensor) -> tuple[int, ...]:
     """Strides in elements. A dim of size 1 may carry any stride; it gets one that keeps the kernels' alignment."""
     aligned = zip(tensor.stride(), tensor.shape, strict=True)
     return tuple(tensor.shape[-1] if size == 1 else stride for stride, size in aligned)
-
-
-from kvproof_kernels.old_launch import (  # noqa: E402, F401  until the ahead-of-time gate knows the new kernel
-    DTYPES,
-    TILES,
-    Configuration,
-    CopyConfiguration,
-    configure_copy,
-    copy_tile_for,
-    padded,
-    tile_for,
-)

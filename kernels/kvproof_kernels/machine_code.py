@@ -1,8 +1,8 @@
 """What a compiled kernel's instructions say: how wide K and V are loaded, tensor cores, local memory.
 
 SASS is read with the disassembler in Triton's wheel, AMD's assembly as the compiler leaves it. Both tell for each
-instruction which source line it was made from, inlined functions included, so that the loads of K and V are told from
-those of block tables and lengths.
+instruction which source line it was made from, and from where that was inlined, so that the loads of K and V are told
+from those of block tables and lengths.
 """
 
 from __future__ import annotations
@@ -23,15 +23,13 @@ import triton
 
 Line = tuple[str, int]
 """(file name without folders, line)."""
-Instruction = tuple[Line, str]
-"""(the source line that it was made from, opcode)."""
+Instruction = tuple[frozenset[Line], str]
+"""(the source line that it was made from and those that this was inlined at, opcode)."""
 
-SASS = re.compile(
-    r'//## File "(?P<file>[^"]+)", line (?P<line>\d+)|/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?(?P<op>[A-Z]\S+)'
-)
-AMD = re.compile(
-    r'\s*(?:\.file\s+(?P<id>\d+) (?:"[^"]*" )?"(?P<file>[^"]+)"|\.loc\s+(?P<at>\d+) (?P<line>\d+)|(?P<op>[a-z]+_\w+)\s)'
-)
+SASS_PLACE = re.compile(r'"([^"]+)", line (\d+)')
+SASS_OPCODE = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z]\S+)")
+AMD_PLACE = re.compile(r"([^\s:]+):(\d+):\d+")
+AMD_OPCODE = re.compile(r"\s+([a-z]+_\w+)\s")
 
 LOADS = re.compile(r"LDG(?:STS)?\b|(?:global|buffer|flat)_load_")
 TENSOR_CORES = re.compile(r"[HIQDB]MMA\b|[HIQB]GMMA\b|UTC[A-Z]*MMA\b|v_s?mfmac?_")
@@ -72,14 +70,23 @@ def read_code(asm: Mapping[str, Any], row_lines: frozenset[Line]) -> MachineCode
     code = list(_sass(_disassemble(asm["cubin"])) if "cubin" in asm else _amd(asm["amdgcn"]))
     if not code:
         raise UnreadableCode("the disassembler shows no instruction")
-    rows = Counter(_width(op) for line, op in code if line in row_lines and LOADS.match(op))
+    rows = Counter(_width(op) for lines, op in code if lines & row_lines and LOADS.match(op))
     return MachineCode(dict(sorted(rows.items())), _matches(TENSOR_CORES, code), _matches(LOCAL_MEMORY, code))
 
 
-def lines_of(function: Any) -> frozenset[Line]:
-    """All lines of a Triton function: a value that it loads and returns may be marked with the line of ``return``."""
-    source, first = inspect.getsourcelines(function.fn)
-    return frozenset((_file(function), first + offset) for offset in range(len(source)))
+def lines_of(function: Any, *callers: Any) -> frozenset[Line]:
+    """All lines of a Triton function, and those on which others call it.
+
+    Where versions of Triton differ: some mark what is inlined with its own line alone, some with the caller's as well,
+    and then not always with the right one of its own.
+
+    Raises:
+        UnreadableCode: one of ``callers`` does not call it.
+    """
+    own = range(function.starting_line_number, function.starting_line_number + len(function.raw_src))
+    name = function.fn.__name__
+    calls = (_found(caller, f"calls no {name}", _calls(caller, name)) for caller in callers)
+    return frozenset((_file(function), line) for line in own).union(*calls)
 
 
 def load_lines(function: Any, *pointers: str) -> frozenset[Line]:
@@ -88,33 +95,40 @@ def load_lines(function: Any, *pointers: str) -> frozenset[Line]:
     Raises:
         UnreadableCode: there is none, so that nothing could be told about what is loaded there.
     """
-    source, first = inspect.getsourcelines(function.fn)
-    lines = frozenset(
-        (_file(function), first - 1 + line)
-        for call in _calls(textwrap.dedent("".join(source)), "load")
+    through = (
+        call
+        for call in _calls(function, "load")
         if {node.id for node in ast.walk(call.args[0]) if isinstance(node, ast.Name)} & set(pointers)
-        for line in range(call.lineno, (call.end_lineno or call.lineno) + 1)
     )
+    return _found(function, f"loads nothing through {', '.join(pointers)}", through)
+
+
+def _calls(function: Any, name: str) -> Iterator[ast.Call]:
+    """Calls of ``name(...)`` or ``module.name(...)``."""
+    for node in ast.walk(ast.parse(textwrap.dedent("".join(function.raw_src)))):
+        if isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) == name:
+            yield node
+
+
+def _found(function: Any, wrong: str, calls: Iterable[ast.Call]) -> frozenset[Line]:
+    above = function.starting_line_number - 1
+    lines = [
+        (_file(function), above + line) for call in calls for line in range(call.lineno, (call.end_lineno or 0) + 1)
+    ]
     if not lines:
-        raise UnreadableCode(f"{function.fn.__name__} loads nothing through {', '.join(pointers)}")
-    return lines
+        raise UnreadableCode(f"{function.fn.__name__} {wrong}")
+    return frozenset(lines)
 
 
 def _file(function: Any) -> str:
     return Path(inspect.getfile(function.fn)).name
 
 
-def _calls(source: str, method: str) -> Iterator[ast.Call]:
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == method:
-            yield node
-
-
 def _disassemble(cubin: bytes) -> str:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "kernel.cubin")
         file.write_bytes(cubin)
-        command = [triton.knobs.nvidia.nvdisasm.path, "-c", "-g", str(file)]
+        command = [triton.knobs.nvidia.nvdisasm.path, "-c", "-gi", str(file)]
         done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         raise UnreadableCode(f"nvdisasm failed with {done.returncode}: {done.stderr.strip()}")
@@ -122,24 +136,29 @@ def _disassemble(cubin: bytes) -> str:
 
 
 def _sass(text: str) -> Iterator[Instruction]:
-    line: Line = ("", 0)
-    for found in SASS.finditer(text):
-        if found["op"]:
-            yield line, found["op"]
-        else:
-            line = Path(found["file"]).name, int(found["line"])
+    """Each run of lines that name places holds for the instructions behind it."""
+    places: list[tuple[str, str]] = []
+    seen = True
+    for line in text.splitlines():
+        if line.lstrip().startswith("//## File"):
+            places, seen = ([] if seen else places) + SASS_PLACE.findall(line), False
+        elif found := SASS_OPCODE.search(line):
+            seen = True
+            yield _lines(places), found[1]
 
 
 def _amd(text: str) -> Iterator[Instruction]:
-    line: Line = ("", 0)
-    files: dict[str, str] = {}
-    for found in map(AMD.match, text.splitlines(keepends=True)):
-        if found and found["op"]:
-            yield line, found["op"]
-        elif found and found["id"]:
-            files[found["id"]] = Path(found["file"]).name
-        elif found:
-            line = files[found["at"]], int(found["line"])
+    """A directive names the places, in words behind it, of the instructions that follow."""
+    places: list[tuple[str, str]] = []
+    for line in text.splitlines(keepends=True):
+        if line.lstrip().startswith(".loc"):
+            places = AMD_PLACE.findall(line)
+        elif found := AMD_OPCODE.match(line):
+            yield _lines(places), found[1]
+
+
+def _lines(places: Iterable[tuple[str, str]]) -> frozenset[Line]:
+    return frozenset((Path(file).name, int(line)) for file, line in places)
 
 
 def _matches(pattern: re.Pattern[str], code: Iterable[Instruction]) -> int:

@@ -1,6 +1,6 @@
 """What a compiled kernel takes of a chip, and what its machine code looks like; found without a GPU.
 
-A form is a kernel with everything that Triton specialises it for. It is compiled down to machine code with the tools
+A variant is a kernel with everything that Triton specialises it for. It is compiled down to machine code with the tools
 inside Triton's wheel; registers and spills are read from the report of Triton's own run of ptxas for NVIDIA, from the
 metadata in the assembly for AMD. A figure that can't be read is an error, never taken for zero. Triton itself does not
 compare shared memory with what the chip has, so that the gate is here.
@@ -15,15 +15,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
 import triton
 from triton.compiler import ASTSource
 
 from kvproof_kernels.chips import CHIPS, Occupancy, occupancy
 from kvproof_kernels.machine_code import Line, read_code
 
-ROW_BYTES = 16
-"""What a thread can load at once, and the least that it should of K and V."""
+NOTHING: Mapping[str, int] = {}
 
 
 class UnreadableFigure(RuntimeError):
@@ -31,13 +29,13 @@ class UnreadableFigure(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Form:
+class Variant:
     """A kernel with everything that Triton specialises it for, but the chip."""
 
     kernel: str
     """As tables name it."""
     case: str
-    """What it serves, in words; (kernel, case) tells forms apart."""
+    """What it serves, in words; (kernel, case) tells variants apart."""
     function: Any
     types: Mapping[str, str]
     """Triton's type of each argument: "*fp16", "i32", ..., "constexpr"."""
@@ -49,19 +47,21 @@ class Form:
     """Arguments that are known to be multiples of 16: integers, and pointers in bytes."""
     row_lines: frozenset[Line] = frozenset()
     """Source lines that load rows of K and V; none: the kernel attends to nothing."""
+    row_bytes: int = 16
+    """The least that a thread should load of them at once."""
     needs_tensor_cores: bool = False
 
 
 @dataclass(frozen=True)
 class Resources:
-    """One form on one chip, by one version of Triton."""
+    """One variant on one chip, by one version of Triton."""
 
     kernel: str
     case: str
     target: str
     """A name of ``CHIPS``."""
     tile: str
-    """Constants of the form that are tile sizes."""
+    """Constants of the variant that are tile sizes."""
     num_warps: int
     num_stages: int
     registers: int
@@ -73,7 +73,7 @@ class Resources:
     tensor_columns: int
     """Of Blackwell's tensor memory, a program."""
     row_bytes: int | None
-    """The narrowest load of K and V, a thread; None: the form loads neither."""
+    """The narrowest load of K and V, a thread; None: the variant loads neither."""
     tensor_cores: int
     """Instructions on them."""
     local_memory: int
@@ -85,7 +85,7 @@ class Resources:
         return occupancy(CHIPS[self.target], **figures, tensor_columns=self.tensor_columns)
 
 
-def complaint(row: Resources, form: Form) -> str | None:
+def complaint(row: Resources, variant: Variant) -> str | None:
     """What is wrong with it on any version of Triton, or None."""
     limit = CHIPS[row.target].shared_limit
     if row.spill_bytes:
@@ -94,15 +94,17 @@ def complaint(row: Resources, form: Form) -> str | None:
         return f"takes {row.shared_bytes:,} bytes of shared memory, {row.target} has {limit:,}"
     if row.local_memory:
         return f"accesses a thread's own memory, which is the chip's main memory, {row.local_memory} times"
-    if row.row_bytes is not None and row.row_bytes < ROW_BYTES:
-        return f"loads {row.row_bytes} bytes of a row of K or V at once instead of {ROW_BYTES}"
-    if form.needs_tensor_cores and not row.tensor_cores:
+    if row.row_bytes == 0:
+        return "shows no load of K or V"
+    if row.row_bytes is not None and row.row_bytes < variant.row_bytes:
+        return f"loads {row.row_bytes} bytes of a row of K or V at once instead of {variant.row_bytes}"
+    if variant.needs_tensor_cores and not row.tensor_cores:
         return "uses no tensor cores"
     return None
 
 
-def compile_form(form: Form, target: str) -> Resources:
-    """Compile ``form`` for a chip, a name of ``CHIPS``, and read what it takes.
+def compile_variant(variant: Variant, target: str) -> Resources:
+    """Compile ``variant`` for a chip, a name of ``CHIPS``, and read what it takes.
 
     Raises:
         ValueError: an unknown chip.
@@ -113,49 +115,39 @@ def compile_form(form: Form, target: str) -> Resources:
         raise ValueError(f"unknown target {target!r}; known: {', '.join(CHIPS)}")
     # On AMD a pointer into less than 2 GiB is specialised further, for buffer instructions: both kinds occur.
     if CHIPS[target].target.backend == "cuda":
-        return _compile(form, target, {})
-    return _worse(_compile(form, target, {}), _compile(form, target, {"tt.pointer_range": 32}))
+        return _compile(variant, target)
+    return _worse(_compile(variant, target), _compile(variant, target, {"tt.pointer_range": 32}))
 
 
-def compile_resources(kernel: str, target: str, *, head_dim: int, dtype: str = "float16", **_: int) -> Resources:
-    """What the launcher would choose for the larger of head and value dim."""
-    from kvproof_kernels.forms import ATTENTION, attention_form
-
-    if kernel not in ATTENTION:
-        raise ValueError(f"unknown kernel {kernel!r}; known: {', '.join(ATTENTION)}")
-    if target not in CHIPS:
-        raise ValueError(f"unknown target {target!r}; known: {', '.join(CHIPS)}")
-    return compile_form(attention_form(kernel, head_dim, getattr(torch, dtype), target), target)
-
-
-def _compile(form: Form, target: str, pointer_attributes: Mapping[str, int]) -> Resources:
+def _compile(variant: Variant, target: str, pointer_attributes: Mapping[str, int] = NOTHING) -> Resources:
     log = io.StringIO()
     knobs = triton.knobs
     with knobs.compilation.scope(), knobs.nvidia.scope(), contextlib.redirect_stdout(log):
         knobs.compilation.always_compile = True  # else the report of the assembler would be missing
         knobs.nvidia.dump_ptxas_log = True
         chip = CHIPS[target].target
-        compiled = triton.compile(_source(form, pointer_attributes), target=chip, options=dict(form.options))
+        compiled = triton.compile(source_of(variant, pointer_attributes), target=chip, options=dict(variant.options))
     cuda = chip.backend == "cuda"
     registers, spill_bytes = read_ptxas(log.getvalue()) if cuda else read_amdgcn(compiled.asm["amdgcn"])
-    code = read_code(compiled.asm, form.row_lines)
+    code = read_code(compiled.asm, variant.row_lines)
     return Resources(
-        *(form.kernel, form.case, target, _tile(form.constants)),
+        *(variant.kernel, variant.case, target, _tile(variant.constants)),
         *(compiled.metadata.num_warps, compiled.metadata.num_stages),
         *(registers, spill_bytes, compiled.metadata.shared, getattr(compiled.metadata, "tmem_size", 0)),
-        row_bytes=min(code.row_loads, default=0) if form.row_lines else None,
+        row_bytes=min(code.row_loads, default=0) if variant.row_lines else None,
         tensor_cores=code.tensor_cores,
         local_memory=code.local_memory,
     )
 
 
-def _source(form: Form, pointer_attributes: Mapping[str, int]) -> ASTSource:
+def source_of(variant: Variant, pointer_attributes: Mapping[str, int] = NOTHING) -> ASTSource:
+    """What Triton compiles; ``pointer_attributes`` are those that all pointers have besides."""
     attrs = {}
-    for number, (name, kind) in enumerate(form.types.items()):
-        given = {"tt.divisibility": 16} if name in form.divisible else {}
+    for number, (name, kind) in enumerate(variant.types.items()):
+        given = {"tt.divisibility": 16} if name in variant.divisible else {}
         given |= pointer_attributes if kind.startswith("*") and given else {}
         attrs[(number,)] = [list(item) for item in given.items()]
-    return ASTSource(form.function, dict(form.types), dict(form.constants), attrs)
+    return ASTSource(variant.function, dict(variant.types), dict(variant.constants), attrs)
 
 
 def _tile(constants: Mapping[str, Any]) -> str:
@@ -177,9 +169,13 @@ def read_ptxas(report: str) -> tuple[int, int]:
 
 
 def read_amdgcn(assembly: str) -> tuple[int, int]:
-    """Vector registers and spilled bytes a thread, from the kernel's metadata; a register has 4 bytes a thread."""
-    spilled = _figure(r"\.vgpr_spill_count:\s+(\d+)", assembly) + _figure(r"\.sgpr_spill_count:\s+(\d+)", assembly)
-    return _figure(r"\.vgpr_count:\s+(\d+)", assembly), 4 * spilled
+    """Vector registers and spilled bytes a thread, from the kernel's metadata; a register has 4 bytes a thread.
+
+    Scalar registers spill into lanes of vector registers, which touches no memory and does not count.
+    """
+    spilled = 4 * _figure(r"\.vgpr_spill_count:\s+(\d+)", assembly)
+    private = _figure(r"\.private_segment_fixed_size:\s+(\d+)", assembly)
+    return _figure(r"\.vgpr_count:\s+(\d+)", assembly), max(spilled, private)
 
 
 def _figure(pattern: str, report: str) -> int:

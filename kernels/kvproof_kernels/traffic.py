@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
-from typing import NamedTuple
+from itertools import pairwise
+
+from kvproof_kernels.work import ITEM
 
 FLOAT = INDEX = 4
 """Bytes of a partial result, an LSE, a scale; of a table entry and a length."""
@@ -45,21 +47,6 @@ class Shape:
         return FLOAT * self.num_kv_heads * (1 if self.shared_kv else 2) if self.token_scales else 0
 
 
-class Item(NamedTuple):
-    """One work item: some (query row, head of the group) pairs of a sequence against some of its tokens. Each is run
-    by one program a key head."""
-
-    sequence: int
-    first_row: int
-    first_pair: int
-    num_pairs: int
-    first_position: int
-    start: int
-    end: int
-    partial_row: int
-    """Negative: the result goes to the output, no partial result is written."""
-
-
 @dataclass(frozen=True)
 class Traffic:
     """Bytes of one launch, the combine kernel's included."""
@@ -71,7 +58,7 @@ class Traffic:
     """With the LSE where it is returned."""
     block_table: int = 0
     work_items: int = 0
-    """The plan itself, as each program reads it."""
+    """The plan itself, as each program reads it: items, positions, places of partial results."""
     partials_written: int = 0
     partials_read: int = 0
 
@@ -110,38 +97,47 @@ def compulsory(
     )
 
 
-def planned(shape: Shape, items: Iterable[Item]) -> Traffic:
-    """What the programs of the attention kernel ask for, one a work item and key head; ``combined`` adds the rest.
+def planned(shape: Shape, items: Iterable[Sequence[int]], partial_start: Sequence[int], block_m: int) -> Traffic:
+    """What the programs of a plan ask for, those that merge partial results included.
 
-    Of a work item that is empty the result is written all the same.
+    Args:
+        shape: of the model.
+        items: rows of ``work.ITEM``; one without rows is no work.
+        partial_start: as in ``work.Work``; the merge runs where there are partial results.
+        block_m: heads of a group that one program takes at most; K and V are read again for the others.
     """
-    total = Traffic()
-    for item in items:
-        tokens = max(0, item.end - item.start)
-        pairs = item.num_pairs * shape.num_kv_heads
-        split = item.partial_row >= 0
-        total = _sum(
-            total,
-            Traffic(
-                keys_and_values=tokens * shape.kv_token_bytes,
-                scales=tokens * shape.scale_token_bytes,
-                query=pairs * shape.head_dim * shape.element_bytes,
-                output=0 if split else pairs * _output_bytes(shape),
-                block_table=INDEX * shape.num_kv_heads * num_blocks(item.start, item.end, shape.block_size),
-                work_items=INDEX * len(item) * shape.num_kv_heads,
-                partials_written=pairs * _partial_bytes(shape) if split else 0,
-            ),
-        )
+    total = _merged(shape, partial_start)
+    programs = shape.num_kv_heads * -(-shape.num_q_heads // (shape.num_kv_heads * block_m))
+    for _, _, num_rows, start, end, partial in items:
+        if num_rows:
+            total = _sum(total, _asked(shape, num_rows, start, end, partial >= 0, programs))
     return total
 
 
-def combined(shape: Shape, partials: Iterable[int]) -> Traffic:
-    """What the combine kernel moves: for each query row that it makes, how many partial results it merges."""
-    counts = list(partials)
+def _asked(shape: Shape, num_rows: int, start: int, end: int, split: bool, programs: int) -> Traffic:
+    """By the ``programs`` of one item, with the position and the place among partial results of each row."""
+    tokens = max(0, end - start) * programs // shape.num_kv_heads
+    rows = num_rows * shape.num_q_heads
+    return Traffic(
+        keys_and_values=tokens * shape.kv_token_bytes,
+        scales=tokens * shape.scale_token_bytes,
+        query=rows * shape.head_dim * shape.element_bytes,
+        output=0 if split else rows * _output_bytes(shape),
+        block_table=INDEX * programs * num_blocks(start, end, shape.block_size),
+        work_items=INDEX * programs * (len(ITEM) + num_rows * (2 if split else 1)),
+        partials_written=rows * _partial_bytes(shape) if split else 0,
+    )
+
+
+def _merged(shape: Shape, partial_start: Sequence[int]) -> Traffic:
+    """By the programs that merge, one a row and head; a row without partial results is left as it is."""
+    counts = [end - start for start, end in pairwise(partial_start)]
+    if not any(counts):
+        return Traffic()
     return Traffic(
         partials_read=sum(counts) * shape.num_q_heads * _partial_bytes(shape),
-        output=len(counts) * shape.num_q_heads * _output_bytes(shape),
-        work_items=INDEX * (sum(counts) + len(counts) + 1) if counts else 0,
+        output=sum(count > 0 for count in counts) * shape.num_q_heads * _output_bytes(shape),
+        work_items=INDEX * 2 * len(counts) * shape.num_q_heads,
     )
 
 

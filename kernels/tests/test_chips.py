@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 
 import pytest
+import torch
 import triton
 
 from kvproof_kernels.chips import CHIPS, occupancy
-from kvproof_kernels.forms import forms
-from kvproof_kernels.resources import _source, read_amdgcn
+from kvproof_kernels.resources import read_amdgcn, source_of
+from kvproof_kernels.tiles import Form
+from kvproof_kernels.variants import attention_variant
 
 
 @pytest.mark.parametrize(
@@ -52,8 +54,8 @@ def test_a_program_may_have_all_shared_memory_but_what_the_system_takes():
 
 
 def test_llvm_predicts_the_same_for_the_registers_of_amd(triton_cache):
-    form = next(form for form in forms("gfx942") if form.needs_tensor_cores)
-    compiled = triton.compile(_source(form, {}), target=CHIPS["gfx942"].target, options=dict(form.options))
+    variant = attention_variant("few", Form(128, 128, torch.float16, torch.float16), "gfx942")
+    compiled = triton.compile(source_of(variant), target=CHIPS["gfx942"].target, options=dict(variant.options))
     assembly = compiled.asm["amdgcn"]
     registers, _ = read_amdgcn(assembly)
     predicted = int(re.search(r"; Occupancy: (\d+)", assembly)[1])  # waves a SIMD

@@ -16,7 +16,7 @@ from kvproof_kernels import steps
 from kvproof_kernels.attention import paged_attention, paged_attention_kernel
 from kvproof_kernels.cache_write import cache_write_kernel
 from kvproof_kernels.interpreter import is_kernel, run_interpreted
-from kvproof_kernels.resources import compile_resources
+from kvproof_kernels.variants import attention_resources
 
 
 @triton.jit
@@ -57,7 +57,7 @@ def test_a_failing_launch_leaves_triton_as_it_was_too():
 def test_kernels_compile_after_they_were_interpreted(paged, triton_cache):
     case = paged.draw([5])
     case.run()
-    assert compile_resources("decode", "sm_90", head_dim=64).registers > 0
+    assert attention_resources("few", case.geometry.form, "sm_90").registers > 0
 
 
 def test_both_forms_count_as_kernels():
@@ -70,11 +70,11 @@ import sys, torch
 from kvproof_kernels.attention import paged_attention_kernel
 from kvproof_kernels.geometry import Geometry
 from kvproof_kernels.plan import PagedAttention
-from kvproof_kernels.resources import compile_resources
+from kvproof_kernels.variants import attention_variant
 cases, results = torch.load(sys.argv[1], weights_only=False), sys.argv[2]
 torch.save([PagedAttention(*plan)(*tensors) for plan, tensors in cases], results)
 try:
-    compile_resources("decode", "sm_90", head_dim=64)
+    attention_variant("few", cases[0][0][0].form, "sm_90")
 except ValueError as error:
     print(type(paged_attention_kernel).__name__, error)
 """

@@ -6,15 +6,18 @@ import inspect
 
 import pytest
 
-from kvproof_kernels import machine_code
-from kvproof_kernels import old_steps as steps
+from kvproof_kernels import attention, machine_code, steps
 from kvproof_kernels.machine_code import MachineCode, UnreadableCode, lines_of, load_lines, read_code
 
-ROWS = frozenset({("steps.py", 32)})
+ROWS = frozenset({("decode.py", 84)})
 SASS = """
 	//## File "/somewhere/decode.py", line 65
         /*04d0*/                   LDG.E R16, desc[UR18][R16.64] ;
-	//## File "/somewhere/steps.py", line 32
+	//## File "/somewhere/steps.py", line 18 inlined at "/somewhere/decode.py", line 83
+	//## File "/somewhere/decode.py", line 83
+        /*04e0*/                   LDG.E R16, desc[UR18][R16.64] ;
+	//## File "/somewhere/steps.py", line 32 inlined at "/somewhere/decode.py", line 84
+	//## File "/somewhere/decode.py", line 84
         /*0480*/               @P1 LDG.E.128 R24, desc[UR18][R10.64] ;
         /*10d0*/                   LDGSTS.E.BYPASS.128 [R77], desc[UR22][R36.64], P1 ;
         /*10e0*/              @!P1 LDG.E.64 R24, desc[UR18][R10.64] ;
@@ -30,11 +33,9 @@ SASS = """
         /*1170*/                   STS.128 [R4], R8 ;
 """
 AMD = """
-	.file	1 "/somewhere" "decode.py"
 	.loc	1 56 16                         ; decode.py:56:16
 	s_load_dwordx4 s[12:15], s[0:1], 0x28
 	global_load_dword v1, v0, s[2:3]
-	.file	2 "/somewhere" "steps.py"
 	.loc	2 32 12 is_stmt 0               ; steps.py:32:12 @[ decode.py:84:13 ]
 	global_load_dwordx4 v[2:5], v[0:1], off
 	buffer_load_dwordx2 v[2:3], v0, s[0:3], 0 offen
@@ -71,11 +72,18 @@ def test_a_disassembler_that_fails_is_an_error():
         read_code({"cubin": b"no machine code"}, ROWS)
 
 
-def test_the_lines_of_a_function_are_found():
-    source = inspect.getsource(steps).splitlines()
-    lines = [source[line - 1] for _, line in sorted(lines_of(steps.gather_rows))]
-    assert lines[0] == "@triton.jit"
-    assert lines[-1].strip() == "return tile"
+def test_a_function_has_its_own_lines_and_those_that_call_it():
+    lines = lines_of(steps.gather_rows, attention.paged_attention_kernel)
+    own, callers = (inspect.getsource(module).splitlines() for module in (steps, attention))
+    assert "".join(own[line - 1] for file, line in sorted(lines) if file == "steps.py").count("def ") == 1
+    calls = [callers[line - 1] for file, line in sorted(lines) if file == "attention.py"]
+    assert sum("gather_rows(" in line for line in calls) >= 3  # keys, the rest of the keys, values
+    assert not any("gather_scales(" in line for line in calls)
+
+
+def test_a_function_that_is_not_called_is_an_error():
+    with pytest.raises(UnreadableCode, match="walk_block_table calls no gather_rows"):
+        lines_of(steps.gather_rows, steps.walk_block_table)
 
 
 def test_the_loads_through_a_pointer_are_found():

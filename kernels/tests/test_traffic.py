@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from kvproof_kernels.traffic import Item, Shape, Traffic, combined, compulsory, num_blocks, planned, visible
+from kvproof_kernels.traffic import Shape, Traffic, compulsory, num_blocks, planned, visible
+from kvproof_kernels.work import plan_work
 
 GQA = Shape(32, 8, 128, 128, 16, 2, 2)
 """32 query heads on 8 key heads of 128: a token has 2 · 8 · 128 · 2 = 4,096 bytes of K and V."""
@@ -89,36 +90,64 @@ def test_the_lse_is_output():
 
 
 def test_a_plan_of_one_item_a_sequence_moves_what_must_be_moved():
-    items = [Item(0, 0, 0, 4, 99, 0, 100, -1), Item(1, 1, 0, 4, 16, 0, 17, -1)]
-    asked, must = planned(GQA, items), compulsory(GQA, [100, 17], [1, 1])
+    asked = planned(GQA, [(0, 0, 1, 0, 100, -1), (1, 1, 1, 0, 17, -1)], [0, 0, 0], block_m=16)
+    must = compulsory(GQA, [100, 17], [1, 1])
     assert replace(asked, block_table=0, work_items=0) == replace(must, block_table=0)
     assert asked.block_table == 8 * must.block_table  # each key head's program walks the table
-    assert asked.work_items == 2 * 8 * 8 * 4
+    assert asked.work_items == 2 * 8 * (6 + 1) * 4  # an item and the position of its row
 
 
 def test_two_tiles_of_rows_read_the_same_tokens_twice():
-    items = [Item(0, 0, 0, 64, 0, 0, 16, -1), Item(0, 0, 64, 64, 0, 0, 32, -1)]
-    assert planned(GQA, items).keys_and_values == (16 + 32) * 4096
+    asked = planned(GQA, [(0, 0, 16, 0, 16, -1), (0, 16, 16, 0, 32, -1)], [0] * 33, block_m=64)
+    assert asked.keys_and_values == (16 + 32) * 4096
 
 
-def test_a_split_writes_partial_results_that_combine_reads():
-    items = [Item(0, 0, 0, 4, 99, 0, 64, 0), Item(0, 0, 0, 4, 99, 64, 100, 1)]
-    asked = planned(GQA, items)
-    assert asked.output == 0
-    assert asked.partials_written == 2 * 32 * (128 + 1) * 4
+def test_a_group_that_fills_several_tiles_reads_the_same_tokens_for_each():
+    mla = Shape(128, 1, 576, 512, 64, 2, 2, shared_kv=True)
+    asked = planned(mla, [(0, 0, 1, 0, 1000, -1)], [0, 0], block_m=16)
+    assert asked.keys_and_values == 8 * 1000 * 576 * 2
+    assert asked.query == 128 * 576 * 2
+
+
+def test_a_split_writes_partial_results_that_are_read_to_be_merged():
+    asked = planned(GQA, [(0, 0, 1, 0, 64, 0), (0, 0, 1, 64, 100, 1)], [0, 2], block_m=16)
     assert asked.keys_and_values == 100 * 4096
     assert asked.query == 2 * 32 * 128 * 2
+    assert asked.partials_written == asked.partials_read == 2 * 32 * (128 + 1) * 4
+    assert asked.output == 32 * 128 * 2
+    assert asked.work_items == 2 * 8 * (6 + 2) * 4 + 32 * 2 * 4
 
-    merged = combined(GQA, [2])
-    assert merged.partials_read == asked.partials_written
-    assert merged.output == 32 * 128 * 2
-    assert merged.work_items == 4 * (2 + 2)  # two partial rows, and where they start and end
+
+def test_rows_without_partial_results_are_not_merged():
+    asked = planned(GQA, [], [0, 2, 2, 5], block_m=16)
+    assert asked.partials_read == 5 * 32 * (128 + 1) * 4
+    assert asked.output == 2 * 32 * 128 * 2
+    assert planned(GQA, [], [0, 0, 0], block_m=16) == Traffic()
 
 
 def test_nothing_to_do_moves_nothing():
-    assert compulsory(GQA, [], [], common_prefix=64).total == planned(GQA, []).total == combined(GQA, []).total == 0
+    assert compulsory(GQA, [], [], common_prefix=64).total == 0
+    assert planned(GQA, [], [0], block_m=16).total == 0
+    assert planned(GQA, [(0, 0, 0, 0, 64, -1)], [0], block_m=16).total == 0  # room for a later plan
 
 
 def test_an_item_without_tokens_still_writes_its_result():
-    asked = planned(GQA, [Item(0, 0, 0, 4, 0, 0, 0, -1)])
+    asked = planned(GQA, [(0, 0, 1, 0, 0, -1)], [0, 0], block_m=16)
     assert (asked.keys_and_values, asked.block_table, asked.output) == (0, 0, 32 * 128 * 2)
+
+
+@pytest.mark.parametrize("contexts", [[100, 17], [4000, 1, 0], [300] * 70, [40_000]])
+def test_a_real_plan_of_decode_reads_each_token_once(contexts):
+    work = plan_work(contexts, [1] * len(contexts), rows_per_tile=4, step=64)
+    asked = planned(GQA, work.items.tolist(), work.partial_start.tolist(), block_m=16)
+    must = compulsory(GQA, contexts, [1] * len(contexts))
+    assert asked.keys_and_values == must.keys_and_values
+    assert asked.output == len(contexts) * 32 * 128 * 2
+    assert asked.partials_read == asked.partials_written == work.num_partials * 32 * (128 + 1) * 4
+
+
+def test_a_real_plan_reads_a_common_prefix_once():
+    work = plan_work([1000] * 4, [1] * 4, rows_per_tile=4, step=64, common_prefix_len=512)
+    asked = planned(GQA, work.items.tolist(), work.partial_start.tolist(), block_m=16)
+    must = compulsory(GQA, [1000] * 4, [1] * 4, common_prefix=512)
+    assert asked.keys_and_values == must.keys_and_values == (512 + 4 * 488) * 4096
