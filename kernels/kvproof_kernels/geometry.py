@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
+from kvproof_kernels.model_checks import HEADS, check_heads, check_options
 from kvproof_kernels.tiles import CODES, DTYPES, MAX_HEAD_DIM, MAX_REST_DIM, Form
 
 HEAD_DIM_STEP = 16
@@ -14,7 +15,7 @@ HEAD_DIM_STEP = 16
 
 @dataclass(frozen=True)
 class Geometry:
-    """Fixed for a model; hashable."""
+    """Fixed for a model; hashable. ValueError where a number of heads or an option means nothing."""
 
     num_q_heads: int
     num_kv_heads: int
@@ -41,6 +42,10 @@ class Geometry:
     """ "tensor", or "head" or "token", whose scales come with the pools."""
     mla: bool = False
     """The values are the first ``value_dim`` dims of the keys."""
+
+    def __post_init__(self) -> None:
+        check_heads(*(getattr(self, name) for name in HEADS))
+        check_options(self.num_q_heads, self.window, self.softcap, self.alibi_slopes, self.sinks)
 
     @property
     def group_size(self) -> int:

@@ -209,7 +209,7 @@ def terms_on(geometry: Geometry, device: torch.device) -> Terms:
         for given, absent in ((geometry.alibi_slopes, 0.0), (geometry.sinks, -math.inf))
     )
     scales = (filled(geometry.num_kv_heads, scale) for scale in (geometry.key_scale, geometry.value_scale))
-    window = NO_WINDOW if geometry.window is None else geometry.window
+    window = min(geometry.window or NO_WINDOW, NO_WINDOW)
     return Terms(geometry.scale, geometry.softcap or 0.0, window, slopes.float(), sinks.float(), *scales)
 
 

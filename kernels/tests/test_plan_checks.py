@@ -66,6 +66,29 @@ def test_a_geometry_that_is_not_supported_is_refused_with_what_is(paged, changed
 
 
 @pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"num_q_heads": 3}, r"num_q_heads \(3\) must be a multiple of num_kv_heads \(2\)"),
+        ({"block_size": 0}, r"block_size \(0\) must be at least 1"),
+        ({"window": 0}, r"window \(0\) must be at least 1"),
+        ({"softcap": 0.0}, r"softcap \(0.0\) must be above 0"),
+        ({"sinks": (0.0,)}, r"sinks \[1\] must be of num_q_heads \(4\)"),
+        ({"alibi_slopes": (0.5,) * 5}, r"alibi_slopes \[5\] must be of num_q_heads \(4\)"),
+    ],
+)
+def test_a_geometry_that_means_nothing_is_refused(paged, changed, message):
+    geometry = paged.draw([3]).geometry
+    with pytest.raises(ValueError, match=message):
+        replace(geometry, **changed)
+
+
+def test_a_window_beyond_any_context_is_none(paged):
+    case = paged.draw([40])
+    wide = case.plan(geometry=replace(case.geometry, window=2**40))
+    assert torch.equal(wide(case.query, case.key_pool, case.value_pool)[0], case.run()[0])
+
+
+@pytest.mark.parametrize(
     ("tables", "context_lens", "query_lens", "error", "message"),
     [
         (

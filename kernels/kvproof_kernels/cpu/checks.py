@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from kvproof_kernels.model_checks import check_heads, check_options
 from kvproof_kernels.tensor_checks import check_dims, check_dtype, check_same_dtype, check_shape, check_unit_stride
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
-HEADS = ("num_q_heads", "num_kv_heads", "head_dim", "value_dim", "block_size")
 
 
 def check_plan(
@@ -21,7 +21,7 @@ def check_plan(
     heads: tuple[int, ...],
     options: Mapping[str, Any],
 ) -> None:
-    """Heads that go up in groups, a table that can be read, lengths within it. ``heads``: see ``HEADS``."""
+    """Heads that go up in groups, a table that can be read, lengths within it. ``heads``: ``model_checks.HEADS``."""
     check_heads(*heads)
     check_options(heads[0], **options)
     check_dims("block_tables", block_tables, 2)
@@ -45,34 +45,10 @@ def check_plan(
             )
 
 
-def check_heads(*heads: int) -> None:
-    for name, number in zip(HEADS, heads, strict=True):
-        if number < 1:
-            raise ValueError(f"{name} ({number}) must be at least 1")
-    if heads[0] % heads[1]:
-        raise ValueError(f"num_q_heads ({heads[0]}) must be a multiple of num_kv_heads ({heads[1]})")
-
-
-def check_options(
-    num_q_heads: int,
-    window: int | None,
-    softcap: float | None,
-    alibi_slopes: Sequence[float] | None,
-    sinks: Sequence[float] | None,
-) -> None:
-    if window is not None and window < 1:
-        raise ValueError(f"window ({window}) must be at least 1")
-    if softcap is not None and not softcap > 0:
-        raise ValueError(f"softcap ({softcap}) must be above 0")
-    for name, numbers in (("alibi_slopes", alibi_slopes), ("sinks", sinks)):
-        if numbers is not None and len(numbers) != num_q_heads:
-            raise ValueError(f"{name} [{len(numbers)}] must be of num_q_heads ({num_q_heads})")
-
-
 def check_launch(
     query: Tensor, key_pool: Tensor, value_pool: Tensor, out: Tensor, heads: tuple[int, ...], num_tokens: int
 ) -> None:
-    """Shapes, dtypes, devices and strides. ``heads``: see ``HEADS``."""
+    """Shapes, dtypes, devices and strides. ``heads``: ``model_checks.HEADS``."""
     num_q_heads, num_kv_heads, head_dim, value_dim, block_size = heads
     check_shape("query", query, (num_tokens, num_q_heads, head_dim))
     check_shape("out", out, (num_tokens, num_q_heads, value_dim))
