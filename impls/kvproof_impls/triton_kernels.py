@@ -13,9 +13,9 @@ from kvproof_impls.contract import AttentionSpec, Copies, KVPools, PagedBatch
 from kvproof_kernels.block_copy import copy_blocks
 from kvproof_kernels.cache_write import write_cache
 from kvproof_kernels.geometry import Geometry
-from kvproof_kernels.launch import backend_of, is_interpreted
-from kvproof_kernels.plan import PagedAttention
-from kvproof_kernels.tiles import Configuration, rows_kind, tile_for
+from kvproof_kernels.launch import is_interpreted
+from kvproof_kernels.plan import PagedAttention, configuration_for
+from kvproof_kernels.tiles import Configuration, rows_kind
 
 if TYPE_CHECKING:
     from kvproof_kernels.resources import Resources
@@ -132,7 +132,7 @@ class TritonKernel:
         copy_blocks(pools.key, pools.value, copies, key_scale=by_token[0], value_scale=by_token[1])
 
     def _configuration(self, spec: AttentionSpec, num_pairs: int, device: torch.device) -> Configuration:
-        chosen = tile_for(rows_kind(num_pairs), geometry(spec).form, backend_of(device))
+        chosen = configuration_for(geometry(spec), num_pairs, device)
         return chosen if self.block_n is None else replace(chosen, block_n=self.block_n)
 
 
