@@ -25,6 +25,7 @@ from rich.progress import track
 
 from kvproof_kernels.aot_report import report
 from kvproof_kernels.aot_table import Key, Row, read_table, regression, write_table
+from kvproof_kernels.candidates import tuned_variants
 from kvproof_kernels.chips import CHIPS
 from kvproof_kernels.resources import Variant, compile_variant, complaint
 from kvproof_kernels.variants import variants
@@ -50,7 +51,7 @@ def complaints(variant: Variant, row: Row, table: list[Row]) -> Iterator[str]:
 
 @functools.cache
 def variants_of(target: str) -> list[Variant]:
-    return list(variants(target))
+    return [*variants(target), *tuned_variants(target)]
 
 
 def compiled(place: Place) -> Row | str:
