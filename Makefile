@@ -5,7 +5,8 @@
 #   make aot         compile every variant of our Triton kernels for every chip, to kernels/AOT.md   (ONLY='head dim 128')
 #   make nightly     the searches that are too long for every day: the budget's fuzz at full length
 #   make mutation    change our allocators and the torch kernel one operator at a time; hours (MUTANTS=20: a sample of each)
-#   make gpu     laws and benchmark on a CUDA device                                (GPU_IMPLS="triton flashinfer")
+#   make gpu     laws, sanitizer and sweep on a CUDA device, to reports/published   (GPU_IMPLS="triton flashinfer" DRY=1)
+#   make tune    measure which tiles this CUDA device prefers, to tuned.toml        (TUNE='--model=llama-3-8b')
 
 PYTHON ?= python3
 IMPL ?= triton,cpu
@@ -20,7 +21,7 @@ INSTALLED := .venv/installed
 # The tests' tensors are tiny; with two processes torch's threads would only wait for each other.
 test laws kill-table nightly: export OMP_NUM_THREADS = 1
 
-.PHONY: run test lint laws aot kill-table nightly mutation gpu clean
+.PHONY: run test lint laws aot kill-table nightly mutation gpu tune clean
 
 run: $(INSTALLED)
 	$(BIN)/kvproof run --impl=$(IMPL) $(if $(TRACE),--trace=$(TRACE))
@@ -59,14 +60,13 @@ mutation: $(INSTALLED)
 	$(BIN)/pip install --quiet 'cosmic-ray==8.7.0'
 	nice $(BIN)/python -m selftest.nightly.mutation $(if $(MUTANTS),--sample=$(MUTANTS))
 
-# One run for each implementation: one that is unavailable does not hide the verdict on the others.
+# Laws, compute-sanitizer and sweep, each in a process of its own: what fails hides nothing. DRY=1 shows the commands.
 gpu: $(INSTALLED)
-	@$(BIN)/python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' \
-	|| { echo "make gpu: torch finds no CUDA device on this machine, so nothing was verified"; exit 1; }
-	@failed=""; for impl in $(GPU_IMPLS); do \
-	  $(BIN)/kvproof run --impl=$$impl --device=cuda --tier=full $(if $(TRACE),--trace=$(TRACE)) || failed="$$failed $$impl"; \
-	done; \
-	if [ -n "$$failed" ]; then echo "make gpu: not verified:$$failed"; exit 1; fi
+	$(BIN)/python -m kvproof_suites.gpu --impl='$(GPU_IMPLS)' $(if $(TRACE),--trace=$(TRACE)) $(if $(DRY),--dry-run)
+
+# Tiles that this GPU prefers, into kernels/kvproof_kernels/tuned.toml, which launches look up.
+tune: $(INSTALLED)
+	$(BIN)/python -m kvproof_kernels.tune $(TUNE)
 
 # Compiling every module of every package would take half the time of the installation, and few of them are imported.
 $(INSTALLED): pyproject.toml constraints.txt
