@@ -25,6 +25,37 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "tier": {"default": "smoke", "choices": TIERS, "help": "how much to try; default: smoke"},
     "results": {"default": None, "metavar": "DIR", "help": "folder of this run; default: results/<time>"},
     "bench": {"action": "store_true", "default": False, "help": "run the benchmarks as well, after the laws"},
+    "profile": {
+        "default": "quick",
+        "metavar": "NAME",
+        "help": "what --bench goes through: quick, paper, full, or a TOML file; default: quick",
+    },
+    "points": {
+        "default": None,
+        "metavar": "LIST",
+        "help": "batches of attention instead of the profile's, as vLLM names them: 8q1s1k,2q2k_32q1s1k",
+    },
+    "block-sizes": {"default": None, "metavar": "LIST", "help": "instead of the profile's: 16,64,256"},
+    "tables": {
+        "default": None,
+        "metavar": "LIST",
+        "help": "states of the block table instead of the profile's: dense,identity,shuffled,churned,shared-prefix",
+    },
+    "model": {
+        "default": None,
+        "metavar": "CONFIG",
+        "help": "config.json: heads, dims and type instead of the profile's",
+    },
+    "verified-by": {
+        "default": None,
+        "metavar": "RUN",
+        "help": "folder or results.jsonl of a run whose laws count here; a benchmark that no law stands for is stamped",
+    },
+    "resume": {
+        "action": "store_true",
+        "default": False,
+        "help": "leave out benchmarks that the folder of --results has in it already",
+    },
     "seed": {"default": 0, "type": int, "metavar": "N", "help": "of all drawn data; a run repeats exactly; default: 0"},
     "expect": {
         "action": "append",

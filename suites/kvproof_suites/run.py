@@ -30,6 +30,10 @@ class LawRun:
         self.device = checks.choose_device(options.value(config, "device"), worker.get("workerid"))
         checks.check_numbers(config)
         self.kernels = {name: RecordedKernel(impl.kernel) for name, impl in self.implementations.items() if impl.kernel}
+        if options.value(config, "bench"):
+            from kvproof_suites.bench.planning import check_plan
+
+            check_plan(config, self.device, self.kernels)
         self.writes_records = not worker and not config.option.collectonly
         chosen = worker.get("kvproof_folder") or options.value(config, "results")
         self.folder = Path(chosen or Path("results", checks.run_name()))

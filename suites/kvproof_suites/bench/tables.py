@@ -1,9 +1,10 @@
 """States of a block table: where the blocks of a batch lie in the pool.
 
-dense      no paging: keys and values of a sequence are one contiguous tensor; there is no table
-identity   block i of the batch is block i of the pool: what most public benchmarks measure
-shuffled   a random permutation: the worst that an allocator can leave behind
-churned    the order that a replayed trace left behind, cut anew to the block size at hand
+dense          no paging: keys and values of a sequence are one contiguous tensor; there is no table
+identity       block i of the batch is block i of the pool: what most public benchmarks measure
+shuffled       a random permutation: the worst that an allocator can leave behind
+churned        the order that a replayed trace left behind, cut anew to the block size at hand
+shared-prefix  shuffled, and the sequences of a launch share the blocks of the first half of their shortest context
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ import torch
 
 from kvproof_suites.kernel.pages import Pages
 
-STATES = ("dense", "identity", "shuffled", "churned")
+SHARED = "shared-prefix"
+STATES = ("dense", "identity", "shuffled", "churned", SHARED)
 PAGED_STATES = STATES[1:]
+PREFIX_UNIT = 256
 
 
 class Churned(Protocol):
@@ -28,26 +31,48 @@ class Churned(Protocol):
     block_tables: Sequence[Sequence[int]]
 
 
-def lay_out_batch(
-    state: str, num_seqs: int, context_len: int, block_size: int, churned: Churned, seed: int = 0
-) -> Pages:
-    """``num_seqs`` sequences of ``context_len`` tokens, one query row each, that own every block of their pool.
+def shared_tokens(state: str, context_lens: Sequence[int], block_size: int) -> int:
+    """Leading tokens that all sequences of a launch have in common, none where there is one sequence: whole blocks, and
+    the same for all block sizes up to PREFIX_UNIT where the contexts are long enough."""
+    if state != SHARED or len(context_lens) < 2:
+        return 0
+    half = min(context_lens) // 2
+    unit = PREFIX_UNIT if PREFIX_UNIT % block_size == 0 and half >= PREFIX_UNIT else block_size
+    return half // unit * unit
+
+
+def lay_out_batches(
+    state: str,
+    seqs: Sequence[tuple[int, int]],
+    num_batches: int,
+    block_size: int,
+    churned: Churned,
+    seed: int = 0,
+) -> list[Pages]:
+    """``num_batches`` batches of ``seqs``, (context length, query length) each, that own every block of their one pool:
+    each launch meets other blocks than the one before.
 
     Raises:
         ValueError: ``state`` is not one of ``PAGED_STATES``.
     """
-    blocks_per_seq = -(-context_len // block_size)
-    num_blocks = num_seqs * blocks_per_seq
-    order = physical_order(state, num_blocks, block_size, churned, seed)
-    tables = [tuple(order[start : start + blocks_per_seq]) for start in range(0, num_blocks, blocks_per_seq)]
-    return Pages(block_size, num_blocks, tuple(tables), (context_len,) * num_seqs, (1,) * num_seqs)
+    context_lens, query_lens = zip(*seqs, strict=True)
+    prefix = shared_tokens(state, context_lens, block_size) // block_size
+    own = [-(-context_len // block_size) - prefix for context_len in context_lens]
+    num_blocks = num_batches * (prefix + sum(own))
+    order = iter(physical_order(state, num_blocks, block_size, churned, seed))
+    batches = []
+    for _ in range(num_batches):
+        shared = tuple(islice(order, prefix))
+        tables = tuple(shared + tuple(islice(order, count)) for count in own)
+        batches.append(Pages(block_size, num_blocks, tables, context_lens, query_lens))
+    return batches
 
 
 def physical_order(state: str, num_blocks: int, block_size: int, churned: Churned, seed: int) -> list[int]:
     """A permutation of ``range(num_blocks)``: the physical block of each logical block of the whole batch."""
     if state == "identity":
         return list(range(num_blocks))
-    if state == "shuffled":
+    if state in ("shuffled", SHARED):
         return torch.randperm(num_blocks, generator=torch.Generator().manual_seed(seed)).tolist()
     if state == "churned":
         return without_holes(islice(churned_order(churned, block_size), num_blocks))
@@ -86,18 +111,3 @@ def without_holes(blocks: Iterable[int]) -> list[int]:
     listed = list(blocks)
     rank = {block: i for i, block in enumerate(sorted(listed))}
     return [rank[block] for block in listed]
-
-
-def split_rows(pages: Pages, num_parts: int) -> list[Pages]:
-    """``num_parts`` batches that share the pool, so that each launch meets other blocks than the one before."""
-    size = len(pages.tables) // num_parts
-    return [
-        Pages(
-            pages.block_size,
-            pages.num_blocks,
-            pages.tables[start : start + size],
-            pages.context_lens[start : start + size],
-            pages.query_lens[start : start + size],
-        )
-        for start in range(0, size * num_parts, size)
-    ]

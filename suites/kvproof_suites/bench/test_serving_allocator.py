@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
 from kvproof_suites.bench.bookkeeping import bytes_per_block
-from kvproof_suites.bench.serving_figures import SHARES, Figures, repeat, summarize, warm_up
+from kvproof_suites.bench.rows import SWITCHED_OFF
+from kvproof_suites.bench.serving_figures import Figures, repeat, summarize, warm_up
 from kvproof_suites.bench.serving_loop import NotServed
 from kvproof_suites.bench.serving_workload import BLOCK_SIZE, MOST_RUNNING, draw, draw_stable
-from kvproof_suites.bench.test_decode import SWITCHED_OFF
 from kvproof_suites.bench.timing import Timing
 from kvproof_suites.outcome import not_run_here
 from kvproof_suites.under_test import MakeAllocator
@@ -19,7 +17,6 @@ from kvproof_suites.under_test import MakeAllocator
 NUM_REPEATS = 3
 
 
-@pytest.mark.parametrize("share", SHARES, ids="{:.0%} shared".format)
 def test_serving(
     make_allocator: MakeAllocator, share: float, seed: int, benchmark: Any, record: Callable[..., None]
 ) -> None:

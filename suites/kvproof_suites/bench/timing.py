@@ -1,28 +1,33 @@
-"""The one place that measures time: warm-up, samples, quartiles, and the roof they are held against.
+"""Times: when samples are enough, what is said of them, how pytest-benchmark gets them, and the roof above them.
 
-Samples come from pytest-benchmark's ``pedantic`` mode and its monotonic clock, so that ``--benchmark-json`` and the
-records of a run tell the same. Each sample is one launch on the next of several inputs; what a launch reads has left
-the cache by the time its turn comes again.
+Samples are taken by ``race``, in which everything that is compared takes turns; pytest-benchmark is given them by a
+clock that plays them back, so that ``--benchmark-json``, its tables and the records of a run tell the same.
 """
 
 from __future__ import annotations
 
 import functools
 import itertools
+import math
 import os
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-ENOUGH_SAMPLES = 20
-FEWEST_SAMPLES = 5
-BUDGET_SECONDS = 0.8
-"""Of one measurement; a launch too slow for ENOUGH_SAMPLES within it still gives FEWEST_SAMPLES."""
+from kvproof_reports.samples import sample_fields
+
+ENOUGH_SAMPLES = 50
+FEWEST_SAMPLES = 6
+"""The fewest that an interval of their median can be made of."""
+SAMPLES_TO_JUDGE = 12
+"""The fewest of which a spread is believed."""
+CERTAIN = 0.01
+"""Relative standard error of a median that needs no more samples."""
 
 ROOF_BYTES = 2**28
 ROOF_REPEATS = 7
@@ -30,9 +35,11 @@ ROOF_REPEATS = 7
 
 @dataclass(frozen=True)
 class Timing:
-    """Samples of one launch or operation, in seconds."""
+    """Samples of one launch or operation, in seconds, in the order in which they were taken."""
 
     samples: tuple[float, ...]
+    clocks: Mapping[str, Any] | None = None
+    """State of the GPU meanwhile, as ``gpu_state.summarize`` gives it."""
 
     @property
     def quartiles_ms(self) -> tuple[float, float, float]:
@@ -47,45 +54,49 @@ class Timing:
 
     def fields(self) -> dict[str, Any]:
         """As the record of a run names them."""
-        q1, median, q3 = self.quartiles_ms
-        return {"q1_ms": q1, "median_ms": median, "q3_ms": q3, "num_samples": len(self.samples)}
+        return {**sample_fields([1e3 * sample for sample in self.samples]), "clocks": self.clocks}
 
     def per(self, num_operations: int) -> Timing:
         """Of one of ``num_operations`` that each sample held."""
-        return Timing(tuple(sample / num_operations for sample in self.samples))
+        return Timing(tuple(sample / num_operations for sample in self.samples), self.clocks)
 
 
-def measure(
-    benchmark: Any,
-    call: Callable[[Any], Any],
-    inputs: Sequence[Any],
-    device: str,
-    prepare: Callable[[Any], Any] = lambda given: given,
-) -> Timing | None:
-    """Time ``call(prepare(input))`` with ``inputs`` in turn; preparing is not timed.
-
-    Returns:
-        None when pytest-benchmark is switched off, as it is under pytest-xdist: then nothing was timed.
-    """
-    finish = synchronizer(device)
-
-    def timed(argument: Any) -> None:
-        call(argument)
-        finish()
-
-    with pinned_threads():
-        for given in inputs:  # compilation, allocation, first touch
-            timed(prepare(given))
-        seconds = stopwatch(timed, prepare(inputs[0]))
-        turn = itertools.cycle(inputs)
-        benchmark.pedantic(timed, setup=lambda: ((prepare(next(turn)),), {}), rounds=num_rounds(seconds))
-    return Timing(tuple(benchmark.stats.stats.data)) if benchmark.enabled else None
+def enough(samples: Sequence[float]) -> bool:
+    """Whether there are ENOUGH_SAMPLES, or the median is known to within 1 % before that."""
+    return len(samples) >= ENOUGH_SAMPLES or (
+        len(samples) >= SAMPLES_TO_JUDGE and relative_standard_error(samples) < CERTAIN
+    )
 
 
-def num_rounds(seconds: float) -> int:
-    """How often something that takes ``seconds`` is timed."""
-    affordable = int(BUDGET_SECONDS / max(seconds, 1e-9))
-    return max(FEWEST_SAMPLES, min(ENOUGH_SAMPLES, affordable))
+def relative_standard_error(samples: Sequence[float]) -> float:
+    """Of the median, as of a normal distribution with the same quartiles: 1.253 σ/√n, with σ = (q3 - q1)/1.349."""
+    q1, median, q3 = statistics.quantiles(samples, n=4, method="inclusive")
+    return 1.2533 * (q3 - q1) / 1.349 / math.sqrt(len(samples)) / median
+
+
+class Playback:
+    """A timer of pytest-benchmark by which rounds last as long as samples that were taken before: each round reads it
+    twice. ``@pytest.mark.benchmark(timer=PLAYBACK)`` puts it in place."""
+
+    __name__ = "PLAYBACK"  # how pytest-benchmark calls the timer in its tables
+
+    def __init__(self) -> None:
+        self._readings: Iterator[float] = iter(())
+
+    def load(self, samples: Sequence[float]) -> None:
+        self._readings = itertools.chain.from_iterable((0.0, sample) for sample in samples)
+
+    def __call__(self) -> float:
+        return next(self._readings)
+
+
+PLAYBACK = Playback()
+
+
+def tell(benchmark: Any, timing: Timing) -> None:
+    """Give the samples to pytest-benchmark, a round each."""
+    PLAYBACK.load(timing.samples)
+    benchmark.pedantic(lambda: None, rounds=len(timing.samples))
 
 
 def stopwatch(call: Callable[..., Any], *args: Any) -> float:
