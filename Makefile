@@ -61,8 +61,10 @@ mutation: $(INSTALLED)
 	nice $(BIN)/python -m selftest.nightly.mutation $(if $(MUTANTS),--sample=$(MUTANTS))
 
 # Laws, compute-sanitizer and sweep, each in a process of its own: what fails hides nothing. DRY=1 shows the commands.
+# Where time is short: ONLY=laws, ONLY=check or ONLY=sweep, and RUN=results/... to go on with what a run has left.
 gpu: $(INSTALLED)
-	$(BIN)/python -m kvproof_suites.gpu --impl='$(GPU_IMPLS)' $(if $(TRACE),--trace=$(TRACE)) $(if $(DRY),--dry-run)
+	$(BIN)/python -m kvproof_suites.gpu --impl='$(GPU_IMPLS)' $(if $(TRACE),--trace=$(TRACE)) $(if $(ONLY),--only='$(ONLY)') \
+	  $(if $(RUN),--results=$(RUN)) $(if $(DRY),--dry-run)
 
 # Tiles that this GPU prefers, into kernels/kvproof_kernels/tuned.toml, which launches look up.
 tune: $(INSTALLED)

@@ -18,7 +18,7 @@ from kvproof_suites.cli import run_folders
 from kvproof_suites.cli.terminal import show_table
 from kvproof_suites.environment import gpu_name
 from kvproof_suites.gpu import notes, publish
-from kvproof_suites.gpu.steps import FAILED, LIMIT_SECONDS, SWEEP, Outcome, Step, run, steps, sweep
+from kvproof_suites.gpu.steps import FAILED, LIMIT_SECONDS, NOT_RUN, SWEEP, Outcome, Step, run, steps, sweep
 
 IMPLEMENTATIONS = "triton flash-attn flashinfer"
 OURS = "triton"
@@ -32,22 +32,34 @@ NO_DEVICE = "make gpu: torch finds no CUDA device on this machine, so nothing wa
 @click.option("--tier", default="full", show_default=True, help="Of the laws.")
 @click.option("--published", type=click.Path(path_type=Path), default=publish.PUBLISHED, show_default=True)
 @click.option("--limit", type=click.IntRange(1), default=LIMIT_SECONDS, show_default=True, help="Seconds a step.")
+@click.option("--only", default="", help="Only steps whose name this is found in; the others are told as not run.")
+@click.option("--results", type=click.Path(path_type=Path), help="Of an earlier run, to go on with; else a new one.")
 @click.option("--dry-run", is_flag=True, help="Show the commands; needs no device.")
-def main(impl: str, trace: Path | None, tier: str, published: Path, limit: int, dry_run: bool) -> None:
+def main(
+    impl: str,
+    trace: Path | None,
+    tier: str,
+    published: Path,
+    limit: int,
+    only: str,
+    results: Path | None,
+    dry_run: bool,
+) -> None:
     implementations = impl.replace(",", " ").split()
-    folder = Path("results", f"{datetime.now(UTC):%Y%m%d-%H%M%S}-gpu")
+    folder = results or Path("results", f"{datetime.now(UTC):%Y%m%d-%H%M%S}-gpu")
     listed = steps(implementations, folder, trace, OURS, tier)
     if dry_run:
-        click.echo("\n".join(map(str, [*listed, sweep(implementations, folder)])))
+        shown = [step for step in (*listed, sweep(implementations, folder)) if only in step.name]
+        click.echo("\n".join(map(str, shown)))
         return
     gpu = device()
     if gpu is None:
         sys.exit(NO_DEVICE)
-    folder.mkdir(parents=True)
-    outcomes = [begin(step, limit) for step in listed]
+    folder.mkdir(parents=True, exist_ok=True)
+    outcomes = [begin(step, limit, only) for step in listed]
     judged = publish.with_records(folder, implementations)
     publish.gather_laws(folder, judged)
-    outcomes.append(begin(sweep(judged, folder), limit))
+    outcomes.append(begin(sweep(judged, folder), limit, only))
     target = publish.claim(published, publish.name_of(gpu, date.today()))
     publish.publish(folder, target, outcomes, [*implementations, SWEEP])
     write_notes(gpu, target / SWEEP)
@@ -60,7 +72,9 @@ def device() -> str | None:
     return gpu_name("cuda") if torch.cuda.is_available() else None
 
 
-def begin(step: Step, limit: float) -> Outcome:
+def begin(step: Step, limit: float, only: str) -> Outcome:
+    if only not in step.name:
+        return Outcome(step.name, NOT_RUN, f"left out by --only={only}", 0.0)
     click.echo(f"== {step.name}", err=True)
     return run(step, limit)
 

@@ -216,6 +216,19 @@ def test_a_run_in_which_all_passed_exits_with_0(a_device):
     assert "memcheck: triton\tnot run" in told.output
 
 
+def test_a_run_can_be_done_in_parts(a_device, tmp_path):
+    begun = a_device({})
+    for only in ("laws", "sweep"):
+        options = ["--impl=triton", f"--only={only}", "--results=results/gpu"]
+        told = CliRunner().invoke(gpu.main, options, catch_exceptions=False)
+        assert told.exit_code == 0, told.output
+    assert [step.name for step in begun] == ["laws and benchmark: triton", "decode sweep"]
+    assert "--kvproof-impl=triton" in begun[1].command
+    first, second = sorted((tmp_path / publish.PUBLISHED).iterdir())
+    assert "| decode sweep | not run | 0.0 | left out by --only=laws |" in (first / "README.md").read_text()
+    assert (second / "sweep" / "results.jsonl").is_file()
+
+
 def test_without_a_sweep_the_notes_stay_as_they_are(a_device, tmp_path):
     a_device({"sweep": FAILED})
     CliRunner().invoke(gpu.main, ["--impl=triton flashinfer"], catch_exceptions=False)
