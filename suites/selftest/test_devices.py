@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from kvproof_reports.records import read_run
 from kvproof_suites import checks
 from kvproof_suites.repro.script import Failure, render
 
@@ -94,6 +95,17 @@ def test_two_workers_of_a_run_are_on_two_devices(tmp_path: Path) -> None:
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=200, check=False)
     on = {path.stem: path.read_text() for path in tmp_path.glob("*.device")}
     assert on == {"gw0": "cuda:0", "gw1": "cuda:1", "controller": ""}, ended.stdout + ended.stderr
+
+
+def test_a_benchmark_is_not_timed_by_a_worker_and_says_why(tmp_path: Path) -> None:
+    pytest.importorskip("xdist")
+    command = [sys.executable, "-m", "pytest", "--pyargs", "kvproof_suites.bench.test_allocator", "--impl=paged-python"]
+    options = ["--bench", "-n", "1", "--results=run", "-p", "no:cacheprovider"]
+    ended = subprocess.run([*command, *options], cwd=tmp_path, capture_output=True, text=True, timeout=200, check=False)
+    rows = read_run(tmp_path / "run").latest("benchmark")
+    assert rows, ended.stdout + ended.stderr
+    assert {row["timed"] for row in rows} == {False}
+    assert all("under pytest-xdist: run it in one process" in row["reason"] for row in rows)
 
 
 def test_a_script_names_no_number_of_a_device_that_only_this_machine_has() -> None:
