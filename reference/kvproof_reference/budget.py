@@ -5,7 +5,7 @@ head, n visible keys t = 1..n with scores s_t and values v_t, all from the store
 
     m = max s_t      p̃_t = exp(s_t - m)      l = Σ p̃_t (+ the sink's)      p_t = p̃_t / l      o = Σ p_t v_t
     u_x, η_x      unit roundoff and smallest subnormal of format x: O output, P weights, q query; u: accumulator's
-    ν             smallest normal number of the accumulator
+    ν, ν_P        smallest normal number of the accumulator, of P
     D, T          head_dim; tile, the tokens accumulated at a time
     S_t = |scale|·√Σ_d (q_d k_td)²               size of a score's terms; their sum may be far smaller
     r_t = |capped score| + |bias|                what s_t is rounded at; |s_t| without a bias
@@ -15,15 +15,17 @@ head, n visible keys t = 1..n with scores s_t and values v_t, all from the store
 The bound of an output element is the sum of
 
     output        u_O·|o| + η_O/2. One rounding at the end; truncation doubles both.
-    weights       λ/√3·√Σ e_t², e_t = max(u_P·p̃_t, η_P/2)/l · max(|v_t|, |v_t - o|). Rounding P moves Σ P v / l by
-                  Σ δ_t p̃_t v_t / l if l sums unrounded weights, by Σ δ_t p̃_t (v_t - o) / l if it sums rounded ones;
-                  below the normal range it is absolute, η_P/2. Different weights round independently; equal scores
-                  alike, so their e_t add up before they are squared. (Their absolute values: a tile with another
-                  running maximum rounds the same score otherwise, so that opposite values need not cancel.)
+    weights       λ/√3·√Σ e_t², e_t = u_P·p̃_t/l · max(|v_t|, |v_t - o|), over p̃_t >= ν_P. Rounding P moves Σ P v / l by
+                  Σ δ_t p̃_t v_t / l if l sums unrounded weights, by Σ δ_t p̃_t (v_t - o) / l if it sums rounded ones.
+                  Different weights round independently; equal scores alike, so their e_t add up before they are
+                  squared. (Their absolute values: a tile with another running maximum rounds the same score
+                  otherwise, so that opposite values need not cancel.)
+    small weights Σ min(p̃_t, η_P/2)/l · max(|v_t|, |v_t - o|), over p̃_t < ν_P. Below the normal range what is lost is
+                  absolute, and weights of like size lose it with one sign, to zero for example: nothing averages out.
                   Where a token has a v_scale σ_t of its own, v_t = σ_t c_t, and weights take it before they are
-                  rounded, w_t = p̃_t σ_t moves by max(u_P·p̃_t σ_t, η_P/2), and Σ w_t c_t / l by that times |c_t|/l:
-                  e_t = max(u_P·p̃_t·max(|v_t|, |v_t - o|), η_P/2·|c_t|)/l. What is relative stays, since σ_t |c_t| is
-                  |v_t|; what is absolute counts the code. l sums weights without scales.
+                  rounded, it is w_t = p̃_t σ_t that is rounded, and Σ w_t c_t / l that moves. What is relative stays,
+                  since u_P·w_t |c_t| is u_P·p̃_t |v_t|; what is absolute counts the code, Σ min(w_t, η_P/2)·|c_t|/l
+                  over w_t < ν_P. l sums weights without scales.
     scores        u·Σ p_t a_t |v_t - o|. Softmax to first order: do = Σ p_t (v_t - o) ds_t, |ds_t| <= u·a_t. The D
                   roundings of a dot product walk at the size of its partial sums, S_t and s_t. A soft cap damps them
                   by a slope of at most 1, under which |x| stays below |capped x|. Cap, bias, conversion to base 2,
@@ -36,7 +38,7 @@ The bound of an output element is the sum of
     tf32 V        λ/√3·2⁻¹¹·√Σ (p_t v_t)². Equal values are rounded alike: their p_t add up first.
 
 and that of the LSE, u·(Σ p_t a_t + 2·|lse| + 3·√(n/T + T) + 4) + λ/√3·u_q·Σ p_t S_t; where l sums rounded weights, it
-inherits their roundings: λ/√3·√Σ (max(u_P·p̃_t, η_P/2)/l)².
+inherits their roundings: the two terms of weights with 1 for each distance.
 
 A sink is a key with v = 0, S = 0 and no place in P. Rows without any logit are exact.
 
@@ -86,8 +88,7 @@ def lse_bound(row: Row, arithmetic: Arithmetic) -> float:
     """How far a right kernel's LSE is at most from ``row.lse``; 0 where that is -inf."""
     if row.lse == -math.inf:
         return 0.0
-    ones = [1.0] * len(row.scores)
-    rounded = _weight_rounding(row, ones, ones, arithmetic) if arithmetic.rounded_sum else 0.0
+    rounded = _weight_rounding(row, [1.0] * len(row.scores), arithmetic) if arithmetic.rounded_sum else 0.0
     accumulated = _roundoff(arithmetic) * (2 * abs(row.lse) + _accumulation(row, arithmetic))
     return math.fsum([*_score_errors(row, arithmetic), _sink_error(row, arithmetic), accumulated, rounded])
 
@@ -110,20 +111,31 @@ def _values_times_weight_rounding(row: Row, values: Vector, spread: Vector, arit
     """Of one channel, ``values`` and their distances from the output, [num_visible] each."""
     reach = [max(abs(value), distance) for value, distance in zip(values, spread, strict=True)]
     if not arithmetic.weights_take_scale or row.value_scales is None:
-        return _weight_rounding(row, reach, reach, arithmetic)
+        return _weight_rounding(row, reach, arithmetic)
     codes = [abs(value / own) if own else 0.0 for value, own in zip(values, row.value_scales, strict=True)]
-    return _weight_rounding(row, reach, codes, arithmetic)
+    return _weight_rounding(row, reach, arithmetic, row.value_scales, codes)
 
 
-def _weight_rounding(row: Row, reach: Vector, absolute_reach: Vector, arithmetic: Arithmetic) -> float:
-    """What an error of 1 in a token's weight does to the result, [num_visible]: one in proportion to the weight, and
-    one of a weight below the normal range."""
+def _weight_rounding(
+    row: Row, reach: Vector, arithmetic: Arithmetic, taken: Vector | None = None, codes: Vector | None = None
+) -> float:
+    """What rounding P does to a result, [num_visible] each.
+
+    Args:
+        reach: what an error of 1 in a token's weight does.
+        taken, codes: the scale that a weight has taken, and what an error of 1 does then; None: 1 and ``reach``.
+    """
     fmt = _weight_format(arithmetic)
     ties: defaultdict[float, list[float]] = defaultdict(list)
-    for score, exponential, relative, absolute in zip(row.scores, row.exponentials, reach, absolute_reach, strict=True):
-        rounding = max(fmt.unit_roundoff * exponential * relative, fmt.smallest_subnormal / 2 * absolute)
-        ties[score].append(rounding / row.denominator)
-    return _independent(math.fsum(tied) for tied in ties.values())
+    small = []
+    owns = [1.0] * len(reach) if taken is None else taken
+    parts = zip(row.scores, row.exponentials, owns, reach, reach if codes is None else codes, strict=True)
+    for score, exponential, own, relative, absolute in parts:
+        if exponential * own >= fmt.smallest_normal:
+            ties[score].append(fmt.unit_roundoff * exponential / row.denominator * relative)
+        else:
+            small.append(min(exponential * own, fmt.smallest_subnormal / 2) / row.denominator * absolute)
+    return _independent(math.fsum(tied) for tied in ties.values()) + math.fsum(small)
 
 
 def _weight_format(arithmetic: Arithmetic) -> NumberFormat:

@@ -88,6 +88,50 @@ def test_an_exponential_that_is_flushed_to_zero_is_allowed_for():
     assert output_bounds(tiny, plain("float32"))[0] > tiny.output[0]
 
 
+HALF = FORMATS["float16"]
+LOUD = 5 / math.sqrt(3) * HALF.unit_roundoff
+"""What the weight of the loudest key may lose, times its value's distance from the output."""
+
+
+def one_loud(scores, value=1.0, **options):
+    """A key with the value 0, and others that score less and have the value ``value``."""
+    keys = [[0.0], *([score] for score in scores)]
+    return score_row([1.0], keys, [[0.0], *[[value]] * len(scores)], value_dim=1, scale=1.0, **options)
+
+
+def lost_with_the_weights(row, **declared):
+    """The part of the bound that float16 weights add, of the numerator of the output."""
+    bounds = (
+        output_bounds(row, plain("float16", p=p, output="float64", **declared))[0] for p in ("float16", "float64")
+    )
+    return (next(bounds) - next(bounds)) * row.denominator
+
+
+def test_weights_that_all_round_to_zero_add_up():
+    """As much as they weigh is lost, however many they are: nothing averages out."""
+    row = one_loud([-18 - t / 1000 for t in range(400)])
+    assert max(row.exponentials[1:]) < HALF.smallest_subnormal / 2
+    lost = math.fsum(row.exponentials[1:]) + LOUD * row.output[0]
+    assert lost_with_the_weights(row) == pytest.approx(lost, rel=1e-6)
+
+
+def test_below_the_normal_range_a_weight_loses_half_of_the_smallest_number_at_most():
+    row = one_loud([-12.0])
+    lost = HALF.smallest_subnormal / 2 + LOUD * row.output[0]
+    assert lost_with_the_weights(row) == pytest.approx(lost, rel=1e-6)
+
+
+@pytest.mark.parametrize("scale", [2.0**-10, 1.0, 2.0**6])
+def test_a_weight_that_takes_its_tokens_scale_loses_in_proportion_or_below_the_range_as_much_as_a_code(scale):
+    code, taken = 8.0, {"weights_take_scale": True}
+    normal = one_loud([-1.0], value=code * scale, value_scales=[1.0, scale])
+    lost = LOUD * math.hypot(math.exp(-1.0) * code * scale, normal.output[0])
+    assert lost_with_the_weights(normal, **taken) == pytest.approx(lost, rel=1e-6)
+    tiny = one_loud([-math.log(2.0**18 * scale)], value=code * scale, value_scales=[1.0, scale])
+    lost = HALF.smallest_subnormal / 2 * code + LOUD * tiny.output[0]
+    assert lost_with_the_weights(tiny, **taken) == pytest.approx(lost, rel=1e-6)
+
+
 def test_a_row_that_sees_nothing_is_exact():
     ((_, _, row),) = attention_rows([[[1.0]]], [], [], scale=1.0)
     assert output_bounds(row, plain("float16")) == [FORMATS["float16"].smallest_subnormal / 2]
@@ -105,6 +149,7 @@ def test_what_is_absent_or_none_in_a_declaration_is_the_type_of_the_query():
         ({"p": "half"}, "unknown number format 'half'"),
         ({"output_rounding": "up"}, "output_rounding 'up' is none of nearest, toward_zero"),
         ({"tile": 0}, "tile must be at least 1, got 0"),
+        ({"weights_take_scale": True, "rounded_sum": True}, "weights times scales sum to no denominator"),
     ],
 )
 def test_a_declaration_that_means_nothing_is_refused(declared, message):

@@ -7,7 +7,7 @@ import torch
 
 
 class Kernel:
-    # Options beyond plain causal attention: window, softcap, alibi, sinks, lse, fp8, out, graph, ...
+    # Options beyond plain causal attention: window, softcap, alibi, sinks, lse, fp8, int8, head_scales, mla, out, ...
     # One that is not named here is never asked for; one that is named must work.
     features = frozenset()
 

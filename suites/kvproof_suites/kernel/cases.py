@@ -154,19 +154,18 @@ SPECULATIVE = (
 
 SPECULATIVE_FULL = (
     *(Case(((16, q), (17, q), (32 + q, q), (40, 1)), group_size=group) for q in range(2, 9) for group in (1, 4, 7)),
-    Case(((1025, 5), (700, 1), (513, 3)), group_size=4),
     Case(((129, 4), (128, 8), (65, 1)), num_kv_heads=2, group_size=4, head_dim=128, dtype="bfloat16"),
 )
 
 EDGES = (
-    Case(((272, 1), (257, 3)), window=17),
-    Case(decode(300, 20), window=1),
+    Case(((272, 16), (257, 32)), window=17),
+    Case(((300, 20), (20, 1)), window=1),
     Case(MIXED, softcap=30.0, alibi=True, sinks=True, window=7),
 )
 """Windows that begin or end beside a block boundary, far from the start; and every option at once."""
 
 EDGES_FULL = (
-    *(Case(((513, 3), (257, 1), (1, 1)), window=window) for window in (1, 15, 16, 17)),
+    *(Case(((513, 9), (257, 4), (1, 1)), window=window) for window in (1, 15, 16, 17)),
     *(Case(((100, 9), (64, 1), (33, 2)), window=window, block_size=8) for window in (1, 7, 8, 9)),
     Case(CHUNKED, softcap=30.0, alibi=True, sinks=True, window=5, num_kv_heads=2, group_size=4),
     Case(decode(129, 17, 1), softcap=20.0, alibi=True, sinks=True, window=16, head_dim=256),

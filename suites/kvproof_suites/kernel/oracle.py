@@ -157,7 +157,7 @@ def out_bound(head: Head, arithmetic: Arithmetic) -> torch.Tensor:
     mass = head.weights @ magnitude
     bound = output_rounding(out, arithmetic)
     reach = torch.maximum(magnitude[None], spread)
-    bound += weight_rounding(head, reach, absolute_reach(head, reach, arithmetic), arithmetic)
+    bound += weight_rounding(head, reach, arithmetic, head.value_scales if arithmetic.weights_take_scale else None)
     bound += torch.einsum("qt,qtd->qd", score_errors(head, arithmetic), spread)
     bound += sink_error(head, arithmetic) * out.abs()
     bound += roundoff(arithmetic) * drift(head, arithmetic) * mass
@@ -174,8 +174,7 @@ def lse_bound(head: Head, arithmetic: Arithmetic) -> torch.Tensor:
     bound = (score_errors(head, arithmetic).sum(1, keepdim=True) + sink_error(head, arithmetic)).squeeze(1)
     bound += roundoff(arithmetic) * (2 * lse.abs() + drift(head, arithmetic).squeeze(1))
     if arithmetic.rounded_sum:
-        ones = torch.ones(*head.scores.shape, 1, dtype=torch.float64)
-        bound += weight_rounding(head, ones, ones, arithmetic).squeeze(1)
+        bound += weight_rounding(head, torch.ones_like(head.scores)[..., None], arithmetic).squeeze(1)
     return torch.where(head.has_logits.squeeze(1), bound, 0.0)
 
 
@@ -195,24 +194,20 @@ def output_rounding(out: torch.Tensor, arithmetic: Arithmetic) -> torch.Tensor:
     return times * (output.unit_roundoff * out.abs() + output.smallest_subnormal / 2)
 
 
-def absolute_reach(head: Head, reach: torch.Tensor, arithmetic: Arithmetic) -> torch.Tensor:
-    """[num_queries, context, value_dim]: what an error below a weight's normal range moves, the code where it has taken
-    the token's scale."""
-    if not arithmetic.weights_take_scale or head.value_scales is None:
-        return reach
-    codes = torch.where(head.value_scales[:, None] == 0, 0.0, head.values / head.value_scales[:, None])
-    return codes.abs()[None].expand_as(reach)
-
-
-def weight_rounding(head: Head, reach: torch.Tensor, absolute: torch.Tensor, arithmetic: Arithmetic) -> torch.Tensor:
-    """Of P. ``reach`` and ``absolute`` [num_queries, context, channels]: what an error of 1 in a weight does, one in
-    proportion to it and one below the normal range. Ties add up first."""
+def weight_rounding(
+    head: Head, reach: torch.Tensor, arithmetic: Arithmetic, taken: torch.Tensor | None = None
+) -> torch.Tensor:
+    """Of P; ``reach`` [num_queries, context, channels]: what an error of 1 in a weight does, ``taken`` [context]: the
+    scales that weights have taken. In proportion to a weight, where ties add up first, and below the normal range."""
     names = [arithmetic.p, *(["tf32"] if arithmetic.tf32 else [])]
-    weights = max((number_format(name) for name in names), key=lambda each: each.unit_roundoff)
-    error = weights.unit_roundoff * head.exponentials[..., None] * reach
-    error = error.maximum(weights.smallest_subnormal / 2 * absolute) / head.denominator[..., None]
-    error = torch.where(head.visible[..., None], error, 0.0)
-    return LAMBDA * sum_ties(error, head.scores).square().sum(1).sqrt()
+    fmt = max((number_format(name) for name in names), key=lambda each: each.unit_roundoff)
+    stored = head.exponentials if taken is None else head.exponentials * taken
+    small = stored < fmt.smallest_normal
+    relative = torch.where(small, 0.0, fmt.unit_roundoff * head.exponentials) / head.denominator
+    absolute = torch.where(small, stored.clamp(max=fmt.smallest_subnormal / 2), 0.0) / head.denominator
+    codes = reach if taken is None else (head.values / taken[:, None]).nan_to_num(nan=0.0).abs()[None]
+    independent = sum_ties(relative[..., None] * reach, head.scores).square().sum(1).sqrt()
+    return LAMBDA * independent + (absolute[..., None] * codes).sum(1)
 
 
 def sum_ties(error: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:

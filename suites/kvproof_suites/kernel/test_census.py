@@ -30,7 +30,10 @@ SPLITS = (
 )
 """Both sides of the lengths at which kernels cut a context in tiles and partitions, long and short in one batch."""
 
-LONG = (Case(decode(1025, 1023)), Case(((1000, 70),)), Case(decode(4097), dtype="float32"))
+LONG = (
+    *(Case(decode(1025, 1023)), Case(((1000, 70),)), Case(decode(4097), dtype="float32")),
+    Case(((1025, 5), (700, 1), (513, 3)), group_size=4),
+)
 
 
 @pytest.mark.law("G19")

@@ -36,7 +36,7 @@ CASES = (
 
 FULL = (
     Case(decode(40), shared_blocks=2),
-    Case(decode(600, 513, 530), shared_blocks=32),
+    Case(((600, 24), (530, 18), (520, 8)), shared_blocks=32),
     Case(((160, 1), (140, 4), (150, 20)), shared_blocks=8, group_size=7, head_dim=128, dtype="bfloat16"),
     Case(decode(300, 280), shared_blocks=1, block_size=256),
     Case(decode(40, 33, 50), shared_blocks=2, dtype="float32"),
@@ -59,17 +59,27 @@ def told(pages: Pages, case: Case, fewer: int, device: str) -> PagedBatch:
     return step_tensors(pages, device, common_prefix_blocks=case.shared_blocks - fewer)
 
 
-@pytest.mark.parametrize("fewer", [0, 1])
-@pytest.mark.parametrize("case", by_tier((*CASES, OPTIONS[0]), (*FULL, *OPTIONS[1:], *OPTIONS_FULL)))
-def test_every_position_is_found_before_and_behind_the_end_of_the_prefix(
-    kernel: KernelUnderTest, case: Case, fewer: int, seed: int
-) -> None:
+def search(kernel: KernelUnderTest, case: Case, fewer: int, seed: int) -> None:
     require(kernel, case)
     generator = torch.Generator().manual_seed(seed)
     needle = bury(lay_out(case, generator), case.spec, generator)
     pools = place(kernel, case.spec, needle.pages, needle.keys, needle.values, needle.scales)
     batch = told(needle.pages, case, fewer, kernel.device)
     judge_needle(needle, case.spec, attend(kernel, case.spec, needle.pages, needle.query, pools, batch)[0])
+
+
+@pytest.mark.parametrize("case", by_tier((*CASES, OPTIONS[0]), (*FULL, *OPTIONS[1:], *OPTIONS_FULL)))
+def test_every_position_is_found_before_and_behind_the_end_of_the_prefix(
+    kernel: KernelUnderTest, case: Case, seed: int
+) -> None:
+    search(kernel, case, 0, seed)
+
+
+@pytest.mark.parametrize("case", by_tier((CASES[0], CASES[3]), (*CASES, *FULL)))
+def test_every_position_is_found_where_fewer_blocks_are_named_than_shared(
+    kernel: KernelUnderTest, case: Case, seed: int
+) -> None:
+    search(kernel, case, 1, seed)
 
 
 @pytest.mark.parametrize("case", by_tier((*CASES, OPTIONS[0]), FULL))

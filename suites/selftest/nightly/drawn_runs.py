@@ -41,6 +41,8 @@ class Run:
     values: str
     declared: Arithmetic
     form: Form
+    own_scales: bool = False
+    """Values are codes of int8, and every token has a scale of its own."""
 
 
 def draw_run(number: int) -> Run:
@@ -70,6 +72,23 @@ def draw_run(number: int) -> Run:
     return replace(run, values="normal") if (run.scores, run.values) in EQUAL_TERMS else run
 
 
+def with_own_scales(number: int) -> Run:
+    """Run ``number``, of codes whose weights take the scales before they are rounded, to bfloat16 or float16."""
+    run = draw_run(number)
+    p = random.Random(number).choice(("bfloat16", "float16"))
+    declared = replace(run.declared, p=p, weights_take_scale=True, rounded_sum=False)
+    return replace(run, own_scales=True, declared=declared)
+
+
+def value_scales(run: Run) -> torch.Tensor | None:
+    """[context] float32: of any size down to far below a weight of float16, or all of them small; a few are 0."""
+    if not run.own_scales:
+        return None
+    drawn = torch.rand(run.context, generator=torch.Generator().manual_seed(run.number))
+    exponents = 24 * drawn if run.number % 2 else 14 + 10 * drawn
+    return (2.0**-exponents).where(drawn > 0.02, 0.0)
+
+
 def tensors(run: Run, value_dim: int = 16) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """query [num_queries, head_dim], keys [context, head_dim], values [context, value_dim], in the run's format."""
     generator = torch.Generator().manual_seed(run.number)
@@ -88,7 +107,9 @@ def tensors(run: Run, value_dim: int = 16) -> tuple[torch.Tensor, torch.Tensor, 
         keys[1:] = keys[:1].clone()
         keys[-1] = normal(run.head_dim)
     dtype = getattr(torch, run.dtype)
-    return query.to(dtype), keys.to(dtype), draw_values(run, normal(run.context, value_dim)).to(dtype)
+    values = draw_values(run, normal(run.context, value_dim))
+    stored = (16 * values).round().clamp(-127, 127) if run.own_scales else values.to(dtype)
+    return query.to(dtype), keys.to(dtype), stored
 
 
 def draw_values(run: Run, normal: torch.Tensor) -> torch.Tensor:
@@ -108,8 +129,10 @@ def ratios(run: Run, actual: Arithmetic | None = None) -> tuple[float, float]:
     """Largest error ÷ bound of the output, and of the LSE, for a kernel that rounds as declared, or as ``actual``."""
     query, keys, values = tensors(run)
     spec = AttentionSpec(1, 1, run.head_dim, 16, run.dtype, value_dim=values.shape[1])
-    want = attend_dense(query[:, None], keys[:, None], values[:, None], spec, run.declared)
-    out, lse = simulate(query, keys, values, spec.scale_value, actual or run.declared, run.form)
+    owns = value_scales(run)
+    scales = () if owns is None else (torch.ones(run.context, 1), owns[:, None])
+    want = attend_dense(query[:, None], keys[:, None], values[:, None], spec, run.declared, *scales)
+    out, lse = simulate(query, keys, values, spec.scale_value, actual or run.declared, run.form, owns)
     of_out = error_to_bound(out[:, None].double(), want.out, want.out_bound)
     of_lse = error_to_bound(lse[:, None].double(), want.lse, want.lse_bound)
     return float(of_out.max()), float(of_lse.max())

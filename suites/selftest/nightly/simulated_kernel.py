@@ -28,12 +28,19 @@ class Form:
 
 
 def simulate(
-    query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scale: float, rounding: Arithmetic, form: Form
+    query: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    scale: float,
+    rounding: Arithmetic,
+    form: Form,
+    value_scales: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(out [num_queries, value_dim], lse [num_queries]) of one head, causal: the queries are the last positions.
 
     Args:
         query: [num_queries, head_dim], keys: [context, head_dim], values: [context, value_dim], all as stored.
+        value_scales: [context], where every token has its own.
     """
     scores = operand(scaled(query, scale, rounding), rounding) @ operand(keys.float(), rounding).T
     scores = scores if rounding.prescaled_q else scores * scale
@@ -42,7 +49,8 @@ def simulate(
     scores = scores.masked_fill(hidden, -math.inf)
     size = -(-context // form.num_splits)
     cuts = [slice(start, min(start + size, context)) for start in range(0, context, size)]
-    parts = [attend_split(scores[:, cut], values[cut], rounding, form) for cut in cuts]
+    owns = torch.ones(context) if value_scales is None else value_scales
+    parts = [attend_split(scores[:, cut], values[cut], owns[cut], rounding, form) for cut in cuts]
     return merge(parts, rounding)
 
 
@@ -61,16 +69,20 @@ def rounded(numbers: torch.Tensor, name: str) -> torch.Tensor:
     return numbers.to(getattr(torch, name)).float()
 
 
-def attend_split(scores: torch.Tensor, values: torch.Tensor, rounding: Arithmetic, form: Form) -> Partial:
+def attend_split(
+    scores: torch.Tensor, values: torch.Tensor, owns: torch.Tensor, rounding: Arithmetic, form: Form
+) -> Partial:
     peak = scores.new_full((len(scores), 1), -math.inf)
     total, acc = torch.zeros_like(peak), scores.new_zeros(len(scores), values.shape[1])
-    values = operand(values.float(), rounding)
+    ones = torch.ones_like(owns)
+    by_weights, by_values = (owns, ones) if rounding.weights_take_scale else (ones, owns)
+    values = operand(values.float() * by_values[:, None], rounding)
     for start in range(0, scores.shape[1], rounding.tile):
         tile = scores[:, start : start + rounding.tile]
         new_peak = torch.maximum(peak, tile.amax(1, keepdim=True))
         alpha = rescaling(peak, new_peak, form)
         weights = exponentials(tile, new_peak, form)
-        kept = operand(rounded(weights, rounding.p), rounding)
+        kept = operand(rounded(weights * by_weights[start : start + rounding.tile], rounding.p), rounding)
         total = total * alpha + (kept if rounding.rounded_sum else weights).sum(1, keepdim=True)
         acc = acc * alpha + kept @ values[start : start + rounding.tile]
         peak = new_peak

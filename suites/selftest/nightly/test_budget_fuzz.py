@@ -7,7 +7,16 @@ from dataclasses import replace
 
 import pytest
 
-from selftest.nightly.drawn_runs import LONGEST, SCORES, VALUES, Run, draw_run, ratios, with_partials
+from selftest.nightly.drawn_runs import (
+    LONGEST,
+    SCORES,
+    VALUES,
+    Run,
+    draw_run,
+    ratios,
+    with_own_scales,
+    with_partials,
+)
 
 NIGHTLY = bool(os.environ.get("KVPROOF_NIGHTLY"))
 NUM_RUNS = int(os.environ.get("KVPROOF_FUZZ_RUNS", 20_000)) if NIGHTLY else 200
@@ -23,6 +32,23 @@ def test_a_right_kernel_raises_no_alarm(first: int) -> None:
     print(f"{len(runs)} runs, largest error ÷ bound {found[worst][0]:.3f} of the output in {worst}")
     print(f"of the LSE {max(pair[1] for pair in found.values()):.3f}; {len(alarms)} alarms")
     assert not alarms, "\n".join(f"{run}: {pair}" for run, pair in alarms.items())
+
+
+@pytest.mark.parametrize("first", range(0, NUM_RUNS // 4, A_TEST))
+def test_a_right_kernel_whose_weights_take_scales_raises_no_alarm(first: int) -> None:
+    runs = [with_own_scales(number) for number in range(first, min(first + A_TEST, NUM_RUNS // 4))]
+    found = {run: ratios(run) for run in runs}
+    alarms = {run: pair for run, pair in found.items() if max(pair) > 1}
+    print(f"{len(runs)} runs, largest error ÷ bound {max(pair[0] for pair in found.values()):.3f} of the output")
+    assert not alarms, "\n".join(f"{run}: {pair}" for run, pair in alarms.items())
+
+
+def test_weights_that_take_scales_in_silence_raise_alarms() -> None:
+    """In float16 a weight times a small scale is below the normal range, where what is lost counts the code."""
+    runs = [run for run in map(with_own_scales, range(200)) if run.declared.p == "float16" and run.context > 1]
+    silent = [replace(run, declared=replace(run.declared, weights_take_scale=False)) for run in runs]
+    alarms = sum(ratios(bare, run.declared)[0] > 1 for bare, run in zip(silent, runs, strict=True))
+    assert alarms > len(runs) / 4, f"{alarms} of {len(runs)}"
 
 
 def test_the_runs_reach_every_form_that_the_budget_knows() -> None:
