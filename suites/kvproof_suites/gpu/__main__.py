@@ -18,7 +18,7 @@ from kvproof_suites.cli import run_folders
 from kvproof_suites.cli.terminal import show_table
 from kvproof_suites.environment import gpu_name
 from kvproof_suites.gpu import notes, publish
-from kvproof_suites.gpu.steps import FAILED, LIMIT_SECONDS, NOT_RUN, SWEEP, Outcome, Step, run, steps, sweep
+from kvproof_suites.gpu.steps import FAILED, LIMIT_SECONDS, NOT_RUN, PASSED, SWEEP, Outcome, Step, run, steps, sweep
 
 IMPLEMENTATIONS = "triton flash-attn flashinfer"
 OURS = "triton"
@@ -59,10 +59,12 @@ def main(
     outcomes = [begin(step, limit, only) for step in listed]
     judged = publish.with_records(folder, implementations)
     publish.gather_laws(folder, judged)
-    outcomes.append(begin(sweep(judged, folder), limit, only))
+    swept = begin(sweep(judged, folder), limit, only)
+    outcomes.append(swept)
     target = publish.claim(published, publish.name_of(gpu, date.today()))
     publish.publish(folder, target, outcomes, [*implementations, SWEEP])
-    write_notes(gpu, target / SWEEP)
+    if swept.status != NOT_RUN:
+        write_notes(gpu, target / SWEEP)
     sys.exit(conclude(outcomes, target))
 
 
@@ -89,12 +91,15 @@ def write_notes(gpu: str, swept: Path) -> None:
 
 
 def conclude(outcomes: Sequence[Outcome], target: Path) -> int:
-    """The last lines of the run, and its exit code: 1 where a step failed."""
+    """The last lines of the run, and its exit code: 1 where a step failed, or none was run."""
     show_table(["step", "", "minutes", ""], [[o.name, o.status, f"{o.seconds / 60:.1f}", o.detail] for o in outcomes])
     click.echo(f"to be committed: {target}, {notes.NOTES}")
     failed = [outcome.name for outcome in outcomes if outcome.status == FAILED]
     if failed:
         click.echo(f"make gpu: not verified: {'; '.join(failed)}", err=True)
+    elif not any(outcome.status == PASSED for outcome in outcomes):
+        click.echo("make gpu: nothing was run, so nothing was verified", err=True)
+        return 1
     return 1 if failed else 0
 
 

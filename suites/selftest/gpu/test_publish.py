@@ -218,15 +218,23 @@ def test_a_run_in_which_all_passed_exits_with_0(a_device):
 
 def test_a_run_can_be_done_in_parts(a_device, tmp_path):
     begun = a_device({})
-    for only in ("laws", "sweep"):
+    for only in ("laws", "sweep", "memcheck"):
         options = ["--impl=triton", f"--only={only}", "--results=results/gpu"]
         told = CliRunner().invoke(gpu.main, options, catch_exceptions=False)
         assert told.exit_code == 0, told.output
-    assert [step.name for step in begun] == ["laws and benchmark: triton", "decode sweep"]
+    assert [step.name for step in begun] == ["laws and benchmark: triton", "decode sweep", "memcheck: triton"]
     assert "--kvproof-impl=triton" in begun[1].command
-    first, second = sorted((tmp_path / publish.PUBLISHED).iterdir())
+    first, second, _ = sorted((tmp_path / publish.PUBLISHED).iterdir())
     assert "| decode sweep | not run | 0.0 | left out by --only=laws |" in (first / "README.md").read_text()
     assert (second / "sweep" / "results.jsonl").is_file()
+    assert (tmp_path / notes.NOTES).read_text().count("0.2500") == 1
+
+
+def test_a_run_of_no_step_verifies_nothing(a_device):
+    a_device({})
+    told = CliRunner().invoke(gpu.main, ["--only=no step is called like this"], catch_exceptions=False)
+    assert told.exit_code == 1
+    assert "nothing was verified" in told.output
 
 
 def test_without_a_sweep_the_notes_stay_as_they_are(a_device, tmp_path):
