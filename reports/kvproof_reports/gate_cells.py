@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -66,5 +65,6 @@ def _together(found: Sequence[Record]) -> Record:
 
 
 def _test_name(node_id: str) -> str:
-    """The same however pytest was told where the laws are: from the package on."""
-    return re.sub(r"^.*?(?=kvproof_suites/)", "", node_id)
+    """The same from whichever folder pytest was started: with the name of the file, and not its path."""
+    path, _, test = node_id.partition("::")
+    return f"{path.rpartition('/')[2]}::{test}"

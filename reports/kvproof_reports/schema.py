@@ -148,7 +148,7 @@ BENCHMARK: Mapping[str, Field] = {
     "cache": Field("text", "hot: inputs are in cache already", identity=True, choices=("cold", "hot")),
     "mode": Field("text", "how it is launched", identity=True, choices=("eager", "graph")),
     "device": _needed("text", "torch device", identity=True),
-    "test": Field("text", "pytest node id of what timed it"),
+    "test": Field("text", "what timed it, for pytest --pyargs"),
     "timed": _needed("flag", "false: the row has no figures, and reason says why"),
     "reason": Field("text", "why it was not timed", needed_when=("timed", (False,))),
     "verified": _needed("flag", "the laws of this implementation and shape held in this run"),

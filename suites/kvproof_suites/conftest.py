@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, settings
 from kvproof_impls.registry import load
 from kvproof_suites import options
 from kvproof_suites.plugin import RUN
+from kvproof_suites.select import importable_id
 from kvproof_suites.under_test import KernelUnderTest, MakeAllocator
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ def record(request: pytest.FixtureRequest) -> Callable[..., None]:
     def append(kind: str, **fields: Any) -> None:
         if kind != "benchmark":
             raise ValueError(f"record takes rows of kind 'benchmark', got {kind!r}")
-        rows.append(fields)
+        rows.append({"test": importable_id(request.node), **fields})
 
     return append
 

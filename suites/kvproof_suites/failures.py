@@ -10,7 +10,7 @@ from _pytest._code.code import ExceptionRepr, ReprEntryNative, ReprExceptionInfo
 from kvproof_suites import options
 from kvproof_suites.expectations import Expectation
 from kvproof_suites.laws import LAWS
-from kvproof_suites.select import implementation_of, law_of, tier_of
+from kvproof_suites.select import implementation_of, importable_id, law_of, tier_of
 
 STALE = "no longer known: "
 """How the story of a known failure begins that is none."""
@@ -66,13 +66,11 @@ def footer(item: pytest.Item, kept: list[str]) -> str:
 
 def repeat_command(item: pytest.Item) -> str:
     """Runs this one test again, from any folder in which kvproof is installed."""
-    module = getattr(item, "module", None)
-    node = f"{module.__name__ if module else item.path}::{item.nodeid.partition('::')[2]}"
     seed, tier = options.value(item.config, "seed"), options.TIERS[tier_of(item)]
     words = [
         "pytest",
         "--pyargs",
-        node,
+        importable_id(item),
         f"--impl={implementation_of(item)}",
         f"--device={options.value(item.config, 'device')}",
     ]

@@ -61,3 +61,9 @@ def describe(item: pytest.Item) -> None:
         callspec = getattr(item, "callspec", None)
         if callspec and "case" in callspec.params:
             item.user_properties.append(("kvproof_case", repr(callspec.params["case"])))
+
+
+def importable_id(item: pytest.Item) -> str:
+    """Names the test for ``pytest --pyargs``, from any folder in which kvproof is installed."""
+    module = getattr(item, "module", None)
+    return f"{module.__name__ if module else item.path}::{item.nodeid.partition('::')[2]}"

@@ -45,11 +45,11 @@ def _run_of(test: str, runs: Sequence[Run]) -> Run:
 
 def _pytest(run: Run, nodes: Sequence[str], folder: Path) -> None:
     session = _require_same_machine(run)
-    chosen = _options(session["command"])
+    chosen = recorded_options(session["command"])
     words = [f"--kvproof-{name}={value}" for name, value in chosen.items()]
     if run.path.exists():
         words.append(f"--kvproof-verified-by={run.path}")
-    command = [sys.executable, "-m", "pytest", "--pyargs", *map(_importable, nodes), *words]
+    command = [sys.executable, "-m", "pytest", "--pyargs", *nodes, *words]
     command += [f"--kvproof-results={folder}", "--kvproof-bench", "--benchmark-quiet", "-q", "-p", "no:cacheprovider"]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     if ended.returncode:
@@ -73,17 +73,10 @@ def _require_same_machine(run: Run) -> Mapping[str, Any]:
     return session
 
 
-def _options(command: Sequence[str]) -> dict[str, Any]:
+def recorded_options(command: Sequence[str]) -> dict[str, Any]:
     """Our options in a recorded command, by name; what it says to pytest alone is left out."""
     parser = argparse.ArgumentParser(allow_abbrev=False, add_help=False)
     for name, settings in OPTIONS.items():
         parser.add_argument(f"--kvproof-{name}", f"--{name}", dest=name, **{**settings, "default": argparse.SUPPRESS})
     found, _ = parser.parse_known_args(list(command[1:]))
     return {name: value for name, value in vars(found).items() if name not in OURS}
-
-
-def _importable(node_id: str) -> str:
-    """``kvproof_suites.bench.test_decode::test[...]``: for --pyargs, from any folder."""
-    path, _, test = node_id.partition("::")
-    start = path.index("kvproof_suites/")
-    return f"{path[start:].removesuffix('.py').replace('/', '.')}::{test}"
