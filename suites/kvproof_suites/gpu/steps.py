@@ -18,7 +18,6 @@ from pathlib import Path
 
 from kvproof_suites.exit_codes import CONFORMS, MEANING
 from kvproof_suites.gpu import sanitizer
-from kvproof_suites.options import OPTIONS
 
 LIMIT_SECONDS = 2 * 3600
 """Of one step. The slowest, a sanitizer on the smoke tier, slows kernels down ten to a hundred times."""
@@ -27,8 +26,8 @@ SWEEP = "sweep"
 """The folder of its records."""
 LAWS = "laws"
 """The folder with the laws of all implementations in one: by them the benchmark says what stands."""
-PROFILE = "profile"
-"""The option by which the benchmark is told what to time."""
+SHAPES = Path(__file__).with_name("sweep.toml")
+"""The profile of the benchmark."""
 
 PASSED, FAILED, NOT_RUN = "passed", "failed", "not run"
 
@@ -99,11 +98,10 @@ def sanitize(tool: str, name: str, folder: Path) -> Step:
 def sweep(implementations: Sequence[str], folder: Path) -> Step:
     """In one process, since implementations that are compared take turns; only those that were judged here."""
     command = (sys.executable, "-m", "pytest", "--pyargs", "kvproof_suites.bench", "--kvproof-bench", "-q")
-    shapes = (f"--kvproof-{PROFILE}={Path(__file__).with_name('sweep.toml')}", "--benchmark-quiet")
+    shapes = (f"--kvproof-profile={SHAPES}", "--benchmark-quiet")
     laws = f"--kvproof-verified-by={folder / LAWS}"
     more = ("--kvproof-device=cuda", laws, f"--kvproof-results={folder / SWEEP}", "-p", "no:cacheprovider")
-    missing = None if PROFILE in OPTIONS else f"the benchmark has no --{PROFILE} yet, and times its own shapes alone"
-    missing = missing if implementations else "no implementation was judged here"
+    missing = None if implementations else "no implementation was judged here"
     names = f"--kvproof-impl={','.join(implementations)}"
     return Step("decode sweep", (*command, names, *shapes, *more), missing=missing)
 

@@ -1,22 +1,22 @@
 """A GPU run is a list of commands that can be read first, and no step hides what became of another."""
 
 import os
-import re
 import sys
 import time
-import tomllib
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+from kvproof_suites.bench.cells import kernel_cells
+from kvproof_suites.bench.heads import Heads
+from kvproof_suites.bench.profiles import read_profile
 from kvproof_suites.gpu import __main__ as gpu
 from kvproof_suites.gpu import notes, sanitizer
-from kvproof_suites.gpu.steps import FAILED, NOT_RUN, PASSED, Step, run, steps, sweep
+from kvproof_suites.gpu.steps import FAILED, LAWS, NOT_RUN, PASSED, SHAPES, Step, run, steps, sweep
 from kvproof_suites.options import OPTIONS
 
 FOLDER = Path("results", "gpu")
-SHAPES = Path(gpu.__file__).with_name("sweep.toml")
 
 
 def python(text):
@@ -63,40 +63,43 @@ def test_three_sanitizers_run_the_smoke_tier_of_our_kernels(a_sanitizer):
         assert step.env["PYTORCH_NO_CUDA_MEMORY_CACHING"] == "1"
 
 
-@pytest.fixture
-def profiles(monkeypatch):
-    monkeypatch.setitem(OPTIONS, "profile", {})
-
-
-def test_the_sweep_times_all_that_were_judged_in_one_process(profiles):
+def test_the_sweep_times_all_that_were_judged_in_one_process():
     step = sweep(["triton", "flashinfer"], FOLDER)
     assert step.missing is None
     assert {"kvproof_suites.bench", "--kvproof-impl=triton,flashinfer", "--kvproof-device=cuda"} <= set(step.command)
-    (shapes,) = (text.partition("=")[2] for text in step.command if text.startswith("--kvproof-profile="))
-    assert Path(shapes).is_file()
+    assert f"--kvproof-profile={SHAPES}" in step.command
+    assert f"--kvproof-verified-by={FOLDER / LAWS}" in step.command
 
 
-def test_the_sweep_is_not_run_where_the_benchmark_takes_no_shapes_or_nobody_was_judged(monkeypatch, profiles):
+def test_every_option_of_the_sweep_is_one_of_ours():
+    given = [text.partition("=")[0].removeprefix("--kvproof-") for text in sweep(["triton"], FOLDER).command]
+    assert {"bench", "impl", "profile", "device", "verified-by", "results"} == set(given) & set(OPTIONS)
+
+
+def test_the_sweep_is_not_run_where_nobody_was_judged():
     assert sweep([], FOLDER).missing == "no implementation was judged here"
-    monkeypatch.delitem(OPTIONS, "profile")
-    assert "no --profile yet" in sweep(["triton"], FOLDER).missing
 
 
-def test_the_sweep_spans_batches_contexts_block_sizes_and_tables():
-    (shapes,) = tomllib.loads(SHAPES.read_text())["attention"]
-    sizes = [re.fullmatch(r"(\d*)q1s(\d+)k", point).groups() for point in shapes["points"]]
-    assert {int(batch or 1) for batch, _ in sizes} == {1, 4, 16, 64, 128, 256}
-    assert {int(context) for _, context in sizes} == {1, 4, 16, 64}
-    assert shapes["block_sizes"] == [16, 32, 64, 128, 256]
-    assert shapes["tables"] == ["identity", "shuffled", "churned"]
+@pytest.fixture
+def swept():
+    return kernel_cells(read_profile(str(SHAPES)), "cuda")
 
 
-def test_the_sweep_holds_every_point_that_the_notes_follow():
-    (shapes,) = tomllib.loads(SHAPES.read_text())["attention"]
-    for batch, context_len, block_size in notes.POINTS:
-        assert f"{batch if batch > 1 else ''}q1s{context_len // 1024}k" in shapes["points"]
-        assert block_size in shapes["block_sizes"]
-    assert notes.TABLE in shapes["tables"]
+def test_the_sweep_spans_batches_contexts_block_sizes_and_tables(swept):
+    assert {cell.group for cell in swept} == {"decode"}
+    assert {len(cell.point.seqs) for cell in swept} == {1, 4, 16, 64, 128, 256}
+    assert {max(cell.point.context_lens) // 1024 for cell in swept} == {1, 4, 16, 64}
+    assert {cell.block_size for cell in swept} == {16, 32, 64, 128, 256}
+    assert {cell.table for cell in swept} == {"identity", "shuffled", "churned"}
+    assert {(cell.cache, cell.mode) for cell in swept} == {("cold", "graph"), ("cold", "eager")}
+
+
+def test_the_sweep_holds_every_point_that_the_notes_follow(swept):
+    rows = [{**cell.fields(), "timed": True} for cell in swept]
+    followed = [notes.key(row) for row in rows if notes.is_followed(row)]
+    assert set(notes.POINTS) <= set(followed)
+    assert len(set(followed)) == len(followed)
+    assert {cell.heads for cell in swept} == {Heads(*notes.HEADS[:3], dtype="bfloat16")}
 
 
 def test_a_sanitizer_that_is_absent_is_not_run_and_says_where_it_was_looked_for(no_sanitizer):
@@ -113,7 +116,7 @@ def test_the_list_can_be_read_without_a_device(no_sanitizer):
     assert len(lines) == 2 + 3 + 1
     assert ["--impl=flash-attn" in line for line in lines].index(True) == 1
     assert lines[2].startswith("# memcheck: triton: not run: compute-sanitizer is neither on the PATH")
-    assert "decode sweep" in lines[5] or "kvproof_suites.bench" in lines[5]
+    assert "kvproof_suites.bench" in lines[5]
 
 
 @pytest.mark.parametrize(
