@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 from kvproof_reports.rates import tokens_per_second
@@ -73,6 +74,19 @@ def _chart(
     ordered = sorted(lines, key=lambda line: (labels.index(line[0]), _place(line[1])))
     curves = [Curve(label, table, dict(sorted(lines[label, table].items()))) for label, table in ordered]
     return Chart(workload, condition, sorted({size for curve in curves for size in curve.points}), curves)
+
+
+MOST_ROWS = 6000
+"""That one page draws; with more it would be too heavy to open on a phone, or to attach."""
+
+
+def drawn(found: Sequence[Chart]) -> list[Chart]:
+    """As many charts as a page can hold, in their order, but first each workload as it was timed first."""
+    first = {chart.workload: chart for chart in reversed(found)}
+    ordered = sorted(found, key=lambda chart: first[chart.workload] is not chart)
+    ends = accumulate(sum(len(curve.points) for curve in chart.curves) for chart in ordered)
+    kept = [id(chart) for chart, end in zip(ordered, ends, strict=True) if end <= MOST_ROWS]
+    return [chart for chart in found if id(chart) in kept] or list(found[:1])
 
 
 def _place(table: str) -> int:

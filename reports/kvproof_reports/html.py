@@ -6,16 +6,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from kvproof_reports.archive import pack_json, plotly
+from kvproof_reports.capacity import capacities
 from kvproof_reports.compare import compare_runs
-from kvproof_reports.curves import charts, untimed
+from kvproof_reports.curves import charts, drawn, untimed
 from kvproof_reports.extras import need
 from kvproof_reports.figures import figure, percent, plural
 from kvproof_reports.gaps import gaps
 from kvproof_reports.links import linked
-from kvproof_reports.plot import Facet, plotly_archive
+from kvproof_reports.plot import Facet
 from kvproof_reports.records import Run
 from kvproof_reports.schema import OUTCOMES
-from kvproof_reports.sections import kernel_sections, other_sections
+from kvproof_reports.sections import Section, kernel_sections, other_sections, serving_sections
+from kvproof_reports.two_sides import best_sizes, two_sides
 from kvproof_reports.verdict import Cell, LawRow, Subject, judged, matrix, notes, subjects
 from kvproof_reports.winners import winners
 
@@ -54,20 +57,23 @@ def render_html(runs: Sequence[Run], laws: Mapping[str, Mapping[str, str]] | Non
         lstrip_blocks=True,
     )
     environment.filters |= {"figure": figure, "percent": percent, "linked": linked}
-    environment.globals |= {"words": WORDS, "marks": MARKS, "plural": plural}
+    environment.globals |= {"words": WORDS, "marks": MARKS, "plural": plural, "most_broken": MOST_BROKEN}
     return str(environment.get_template("report.html.j2").render(_context(runs, laws or {})))
 
 
 def _context(runs: Sequence[Run], laws: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
     columns = subjects(runs)
-    found = charts(columns)
+    timed = charts(columns)
+    found = drawn(timed)
     labels = [subject.label for subject in columns]
-    kernels = kernel_sections(found, labels)
     sessions = _sessions(columns)
+    kernels = [*kernel_sections(found, labels), *serving_sections(found, columns)]
+    others = other_sections(columns, compare_runs(runs) if len(runs) > 1 else None, sessions)
     return {
         "sessions": sessions,
         "subjects": judged(columns),
         "winners": winners(columns),
+        "best_sizes": best_sizes(two_sides(timed, capacities(columns))),
         "gaps": gaps(columns),
         "notes": notes(runs),
         "laws": matrix(columns),
@@ -75,10 +81,21 @@ def _context(runs: Sequence[Run], laws: Mapping[str, Mapping[str, str]]) -> dict
         "outcomes": Facet("outcome", "show", OUTCOMES, all="all laws"),
         "outcomes_of": outcomes_of,
         "exceptions": exceptions,
+        "left_out": len(timed) - len(found),
         "kernels": kernels,
         "untimed": untimed(columns),
-        "others": other_sections(columns, compare_runs(runs) if len(runs) > 1 else None, sessions),
-        "plotly": plotly_archive() if any(section.plot for section in kernels) else "",
+        "others": others,
+        "plotly": plotly() if any(section.plot for section in (*kernels, *others)) else "",
+        "data": pack_json(_data((*kernels, *others))),
+    }
+
+
+def _data(sections: Sequence[Section]) -> dict[str, Any]:
+    """What the page sorts, saves and draws."""
+    tables = [table for section in sections for table in (section.table, section.details) if table is not None]
+    return {
+        "tables": {table.name: table.data for table in tables},
+        "plots": {section.name: section.plot.data for section in sections if section.plot is not None},
     }
 
 
@@ -91,6 +108,10 @@ def _sessions(columns: Sequence[Subject]) -> dict[str, Mapping[str, Any]]:
 def outcomes_of(row: LawRow) -> list[int]:
     """Which outcomes a law has with any implementation, as indexes of OUTCOMES."""
     return sorted({OUTCOMES.index(record["outcome"]) for cell in row.cells.values() for record in cell.records})
+
+
+MOST_BROKEN = 6
+"""Tests of one cell whose counterexamples are told; the others are in the results file."""
 
 
 def exceptions(cell: Cell) -> list[tuple[Mapping[str, Any], int]]:

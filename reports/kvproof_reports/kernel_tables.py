@@ -21,15 +21,15 @@ def throughput_table(charts: Sequence[Chart]) -> Table:
     """A row for each curve, a column for each block size."""
     sizes = sorted({size for chart in charts for size in chart.block_sizes})
     curves = [(chart, curve) for chart in charts for curve in chart.curves]
-    columns = [
-        *([text("workload_title", "workload")] if len({chart.title for chart in charts}) > 1 else []),
-        text("implementation", "implementation"),
+    shown = [
+        text("implementation", "tokens/s by block size"),
         text("table_title", "block table"),
         *(number(str(size), str(size), f"tokens/s with blocks of {size}") for size in sizes),
         Column("laws", "laws", tag=True),
+        text("workload_title", "workload"),
     ]
-    shown = [text("implementation", "tokens/s by block size") if c.name == "implementation" else c for c in columns]
     marks = {(index, str(curve.best)): "best" for index, (_, curve) in enumerate(curves)}
+    marks |= {(index, "workload_title"): "soft" for index in range(len(curves))}
     return Table("throughput", shown, [_curve_row(charts, *pair) for pair in curves], FACETS, marks)
 
 
@@ -47,7 +47,6 @@ def _curve_row(charts: Sequence[Chart], chart: Chart, curve: Curve) -> dict[str,
 
 
 NUMBERS = (
-    text("workload_title", "workload"),
     text("implementation", "implementation"),
     text("table_title", "block table"),
     number("block_size", "block size"),
@@ -72,6 +71,7 @@ NUMBERS = (
     number("temperature_c", "°C"),
     text("clocks_told", "throttled"),
     Column("laws", "laws", tag=True),
+    text("workload_title", "workload"),
 )
 
 
@@ -86,7 +86,8 @@ def numbers_table(charts: Sequence[Chart]) -> Table:
     ]
     told = any(row["clocks_told"] for row in rows)
     columns = [column for column in NUMBERS if column.name != "clocks_told" or told]
-    return Table("benchmarks", columns, rows, FACETS).filled()
+    marks = {(index, "workload_title"): "soft" for index in range(len(rows))}
+    return Table("benchmarks", columns, rows, FACETS, marks).filled()
 
 
 def _number_row(chart: Chart, curve: Curve, record: Record) -> dict[str, Any]:

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+from kvproof_reports.capacity import capacities
 from kvproof_reports.curves import charts, untimed
 from kvproof_reports.figures import figure, percent, plural
+from kvproof_reports.gaps import Gap, gaps
+from kvproof_reports.markup import escape, fenced, table
 from kvproof_reports.records import Run
 from kvproof_reports.schema import OUTCOMES
-from kvproof_reports.verdict import Subject, judged, not_verified, notes, subjects
+from kvproof_reports.two_sides import MODEL, Sides, best_sizes, two_sides
+from kvproof_reports.verdict import Subject, judged, notes, subjects
+from kvproof_reports.winners import winners
+
+NUM_BYTES = 65_000
+"""A pull-request comment holds 65,536 characters."""
 
 NUM_COUNTEREXAMPLES = 10
-"""Told in full; a pull-request comment holds 65,536 characters."""
+"""Told in full."""
 
-NUM_REASON_CHARACTERS = 1500
+NUM_WINNERS, NUM_REASONS, NUM_CHARTS = 16, 20, 6
+"""Told; the others are counted."""
 
 
 def write_markdown(runs: Sequence[Run], path: str | Path) -> Path:
@@ -27,10 +36,13 @@ def write_markdown(runs: Sequence[Run], path: str | Path) -> Path:
 
 
 def render_markdown(runs: Sequence[Run]) -> str:
+    """What matters most comes first; what a comment can't hold is left out, and the text says so."""
     columns = subjects(runs)
     parts = [
         "## kvproof",
         _verdicts(judged(columns)),
+        *_fastest(columns),
+        *_best_block_size(columns),
         *_counterexamples(columns),
         *_gaps(columns, runs),
         *_throughput(columns),
@@ -39,30 +51,10 @@ def render_markdown(runs: Sequence[Run]) -> str:
         *_replays(columns),
         *_environment(columns),
     ]
-    return "\n\n".join(parts) + "\n"
-
-
-def escape(value: object) -> str:
-    """Any text as one line of plain Markdown text, fit for a table cell: no markup, no HTML, no mention."""
-    line = " ".join(str(value).split())
-    line = re.sub(r"([\\`*_\[\]#|~])", r"\\\1", line)
-    return line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-
-
-def fenced(text: str) -> str:
-    """A code block that its own content can't close."""
-    if len(text) > NUM_REASON_CHARACTERS:
-        text = f"{text[:NUM_REASON_CHARACTERS]}\n... ({len(text):,} characters in all, see report.html)"
-    longest = max((len(run) for run in re.findall("`+", text)), default=0)
-    fence = "`" * max(3, longest + 1)
-    return f"{fence}text\n{text}\n{fence}"
-
-
-def table(header: Sequence[str], rows: Iterable[Sequence[object]], num_text_columns: int = 1) -> str:
-    """Cells are escaped; all columns but the first ``num_text_columns`` are aligned to the right."""
-    rule = ["---" if index < num_text_columns else "---:" for index in range(len(header))]
-    lines = [[escape(cell) for cell in header], rule, *([escape(cell) for cell in row] for row in rows)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    ends = accumulate(len((part + "\n\n").encode("utf-8", "backslashreplace")) for part in parts)
+    fitting = [part for part, end in zip(parts, ends, strict=True) if end < NUM_BYTES]
+    cut = [] if len(fitting) == len(parts) else ["... cut here; all of it is in report.html"]
+    return "\n\n".join(fitting + cut) + "\n"
 
 
 def _verdicts(columns: Sequence[Subject]) -> str:
@@ -75,6 +67,41 @@ def _verdicts(columns: Sequence[Subject]) -> str:
     return table(header, rows, num_text_columns=2)
 
 
+def _fastest(columns: Sequence[Subject]) -> list[str]:
+    found = winners(columns)
+    rows = [
+        [
+            ", ".join(filter(None, (winner.workload, winner.table))),
+            winner.label,
+            winner.words,
+            figure(winner.block_size),
+            f"{winner.figure} {winner.unit}",
+        ]
+        for winner in found[:NUM_WINNERS]
+    ]
+    header = ["workload", "fastest", "beside the next", "block size", "median and interval"]
+    told = ["### Fastest of those that break no law", table(header, rows, num_text_columns=3)] if rows else []
+    return told + _more(len(found) - NUM_WINNERS, "workload")
+
+
+def _more(number: int, what: str) -> list[str]:
+    return [f"... and {plural(number, f'more {what}')}, in report.html"] if number > 0 else []
+
+
+def _best_block_size(columns: Sequence[Subject]) -> list[str]:
+    found = best_sizes(two_sides(charts(columns), capacities(columns)))
+    rows = [
+        [s.traffic, f"{s.kernel}, {s.allocator}", ", ".join(map(str, s.alike)) or "none", s.best, _best_rate(s)]
+        for s in found
+    ]
+    header = ["traffic", "kernel, allocator", "can't be told from it", "best block size", "tokens/s a GPU"]
+    return ["### Best block size", table(header, rows, num_text_columns=3), MODEL] if rows else []
+
+
+def _best_rate(sides: Sides) -> str:
+    return str(sides.tokens_per_second[sides.best])
+
+
 def _counterexamples(columns: Sequence[Subject]) -> list[str]:
     broken = [(subject, r) for subject in columns for r in subject.laws if r["outcome"] in ("broken", "error")]
     if not broken:
@@ -84,19 +111,22 @@ def _counterexamples(columns: Sequence[Subject]) -> list[str]:
         words = "" if record["outcome"] == "broken" else " (the test itself failed)"
         parts.append(f"**{escape(subject.label)}** {escape(record['law'])}: {escape(record['sentence'])}{words}")
         parts.append(fenced("\n".join(filter(None, (record["test"], record["reason"], record["case"])))))
-    if len(broken) > NUM_COUNTEREXAMPLES:
-        parts.append(f"... and {plural(len(broken) - NUM_COUNTEREXAMPLES, 'more test')}, in report.html")
-    return parts
+    return parts + _more(len(broken) - NUM_COUNTEREXAMPLES, "test")
 
 
 def _gaps(columns: Sequence[Subject], runs: Sequence[Run]) -> list[str]:
-    lines = [
-        f"- {outcome.replace('_', ' ')}: **{escape(subject.label)}**, {plural(number, 'test')}: {escape(reason)}"
-        for subject in columns
-        for outcome, reason, number in not_verified(subject, ("known_broken", "refused", "not_run"))
+    found = gaps(columns, ("not_run", "refused", "known_broken"))
+    lines = [f"- {escape(note)}" for note in notes(runs)]
+    lines += [
+        f"- {gap.kind.replace('_', ' ')}: **{escape(', '.join(gap.labels))}**{_tests(gap)}: {escape(gap.reason)}"
+        for gap in found[:NUM_REASONS]
     ]
-    lines += [f"- {escape(note)}" for note in notes(runs)]
-    return ["### Not verified, and why", "\n".join(lines)] if lines else []
+    told = ["### Not verified, and why", "\n".join(lines)] if lines else []
+    return told + _more(len(found) - NUM_REASONS, "reason")
+
+
+def _tests(gap: Gap) -> str:
+    return f", {plural(gap.num_tests, 'test')}" if gap.num_tests else ""
 
 
 SERVING = {
@@ -113,13 +143,15 @@ SERVING = {
 
 def _throughput(columns: Sequence[Subject]) -> list[str]:
     parts = ["### Throughput against block size, tokens/s"] if charts(columns) or untimed(columns) else []
-    for chart in charts(columns):
+    found = charts(columns)
+    for chart in found[:NUM_CHARTS]:
         rows = [
             [curve.label, curve.table, *(_rate(curve.points.get(size)) for size in chart.block_sizes)]
             for curve in chart.curves
         ]
         header = ["implementation", "table", *map(str, chart.block_sizes)]
         parts += [escape(chart.title), table(header, rows, num_text_columns=2)]
+    parts += _more(len(found) - NUM_CHARTS, "workload")
     if any(not r["verified"] for subject in columns for r in subject.benchmarks if r["timed"]):
         parts.append("† the laws of this row were not verified")
     parts += [

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import base64
-import gzip
 import html
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil, floor, log10
 from typing import Any
 
-from kvproof_reports.extras import need
 from kvproof_reports.rates import POINT, Estimate
 
 COLOURS = ("#2f7ed8", "#d9792b", "#1f9e76", "#a55cc7", "#cc4b52", "#8a7a1f", "#1295a8", "#7b8494")
@@ -52,12 +49,6 @@ class Plot:
     @property
     def data(self) -> dict[str, Any]:
         return {"traces": list(self.traces), "layout": dict(self.layout), "title": self.title}
-
-
-def plotly_archive() -> str:
-    """The whole of plotly.js, gzip in base64: the page unpacks it, which takes 3 MB off a report."""
-    source = str(need("plotly.offline", "report").get_plotlyjs())
-    return base64.b64encode(gzip.compress(source.encode(), 9, mtime=0)).decode("ascii")
 
 
 def colours(labels: Sequence[str]) -> dict[str, str]:

@@ -11,7 +11,7 @@ from kvproof_reports.statistics import FEWEST_SAMPLES, interval
 
 Record = Mapping[str, Any]
 
-INTERVAL, QUARTILES, POINT = "95 % interval", "quartiles", "no interval recorded"
+INTERVAL, QUARTILES, REPEATS, POINT = "95 % interval", "quartiles", "fastest to slowest repeat", "no interval recorded"
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,14 @@ class Estimate:
         """``work`` over it: the fastest time gives the highest rate."""
         return Estimate(work / self.value, work / self.high, work / self.low, self.kind)
 
+    def scaled(self, factor: float) -> Estimate:
+        """In another unit."""
+        return Estimate(self.value * factor, self.low * factor, self.high * factor, self.kind)
+
     def __str__(self) -> str:
-        return figure(self.value) if self.kind == POINT else f"{figure(self.value)} [{self.range}]"
+        if self.kind == POINT:
+            return figure(self.value)
+        return f"{figure(self.value)} [{self.range}{'' if self.kind == INTERVAL else f', {self.kind}'}]"
 
     @property
     def range(self) -> str:

@@ -6,20 +6,32 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from kvproof_reports.capacity import capacities
 from kvproof_reports.compare import Comparison
 from kvproof_reports.curves import Chart
+from kvproof_reports.host_tables import (
+    call_bars,
+    call_facets,
+    calls_table,
+    replay_table,
+    serving_bars,
+    serving_table,
+    sides_table,
+)
 from kvproof_reports.kernel_plots import facets, plan_plot, roofline_plot, throughput_plot
 from kvproof_reports.kernel_tables import numbers_table, plan_table, throughput_table
-from kvproof_reports.other_tables import (
-    calls_table,
-    comparison_table,
-    environment_table,
-    replay_table,
-    serving_table,
-)
 from kvproof_reports.plot import Facet, Plot
 from kvproof_reports.rates import INTERVAL, tokens_per_second
+from kvproof_reports.run_tables import comparison_table, environment_table
+from kvproof_reports.serving_plots import (
+    bars_plot,
+    capacity_facets,
+    capacity_plot,
+    side_facets,
+    sides_plot,
+)
 from kvproof_reports.tables import Table
+from kvproof_reports.two_sides import MODEL, two_sides
 from kvproof_reports.verdict import Subject
 
 
@@ -74,24 +86,45 @@ def _band(found: Sequence[Chart]) -> str:
     return "Bands reach from quartile to quartile of the samples: this run recorded no intervals."
 
 
+def serving_sections(found: Sequence[Chart], columns: Sequence[Subject]) -> list[Section]:
+    """What block size does to a served traffic: both sides of it, and capacity by itself."""
+    labels, replayed = [subject.label for subject in columns], capacities(columns)
+    sides = two_sides(found, replayed)
+    sections = []
+    if sides:
+        title = "Best block size"
+        plot = sides_plot(sides, labels)
+        sections.append(Section("sides", title, MODEL, side_facets(sides), plot, sides_table(sides)))
+    table = replay_table(columns)
+    if table.rows:
+        plot = capacity_plot(replayed, labels)
+        hint = (
+            "The same requests through each allocator. Waste: slots held without a token. Running: requests at a time."
+        )
+        chosen = capacity_facets(replayed) if plot else []
+        sections.append(Section("replay", "Capacity against block size", hint, chosen, plot, table))
+    return sections
+
+
 def other_sections(
     columns: Sequence[Subject], comparison: Comparison | None, sessions: Mapping[str, Mapping[str, Any]]
 ) -> list[Section]:
+    labels = [subject.label for subject in columns]
     sections = [
         Section(
-            "replay",
-            "Trace replay",
-            "The same requests through each allocator. Waste: slots held without a token. Running: requests at a time.",
-            table=replay_table(columns),
-        ),
-        Section(
-            "allocator", "Allocator", "Single calls; medians, per token where it applies.", table=calls_table(columns)
+            "allocator",
+            "Allocator",
+            "Single calls; medians, per token where it applies.",
+            call_facets(columns),
+            bars_plot("calls", "Allocator calls", call_bars(columns), "µs a call", "blocks", labels),
+            calls_table(columns),
         ),
         Section(
             "serving",
             "Allocators in a serving engine",
             "1,500 requests, 256 at a time. An append is a row of a decode step, its commit included; a step has its "
             "tensors too. Medians of the repeats.",
+            plot=bars_plot("serving", "Time of an append", serving_bars(columns), "ns per append", "", labels),
             table=serving_table(columns),
         ),
     ]

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Any
 
 from kvproof_reports.figures import NOTHING, figure, percent
 from kvproof_reports.rates import Estimate
 
 Row = Mapping[str, Any]
+
+MOST_ROWS = 1000
+"""On a page; more would only weigh it down. The CSV holds all."""
 
 
 @dataclass(frozen=True)
@@ -37,12 +41,12 @@ class Column:
         value = row.get(self.name)
         return value.range if isinstance(value, Estimate) else ""
 
-    def raw(self, row: Row) -> str:
-        """What is sorted by and written to the CSV: all the digits that were recorded."""
+    def raw(self, row: Row) -> str | float | None:
+        """What is sorted by and written to the CSV."""
         value = _middle(row.get(self.name))
-        if value is None:
-            return ""
-        return format(value, ".9g") if isinstance(value, float) else str(value)
+        if isinstance(value, float):
+            return value if isfinite(value) else str(value)
+        return value if value is None or isinstance(value, int) else str(value)
 
 
 def _middle(value: Any) -> Any:
@@ -59,6 +63,16 @@ class Table:
     """Keys of a row by which the selectors of its section hide it; see ``plots``."""
     marks: Mapping[tuple[int, str], str] = field(default_factory=dict)
     """(row, column) to a class of the style sheet, such as "best"."""
+
+    @property
+    def seen(self) -> Sequence[Row]:
+        """The rows that the page shows."""
+        return self.rows[:MOST_ROWS]
+
+    @property
+    def data(self) -> list[list[str | float | None]]:
+        """All rows, as they are sorted and saved."""
+        return [[column.raw(row) for column in self.columns] for row in self.rows]
 
     def filled(self) -> Table:
         """Without the columns of numbers that hold nothing in any row: older runs recorded less."""

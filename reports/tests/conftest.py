@@ -158,23 +158,23 @@ class RunBuilder:
             },
         )
 
-    def replay(self, implementation="paged", waste=0.04, mean_running=31.5, peak_running=48, num_preemptions=3):
-        return self.writer.write(
-            "replay",
-            trace="sample.jsonl" + self.hostile.replace("/", ""),
-            implementation=implementation + self.hostile,
-            block_size=16,
-            num_blocks=4096,
-            num_requests=2000,
-            num_finished=1998,
-            num_rejected=2,
-            num_preemptions=num_preemptions,
-            mean_running=mean_running,
-            peak_running=peak_running,
-            waste=waste,
-            hit_rate=None,
-            allocator_seconds=0.84,
-        )
+    def replay(self, implementation="paged", **changes):
+        fields = {
+            "trace": "sample.jsonl" + self.hostile.replace("/", ""),
+            "implementation": implementation + self.hostile,
+            "block_size": 16,
+            "num_blocks": 4096,
+            "num_requests": 2000,
+            "num_finished": 1998,
+            "num_rejected": 2,
+            "num_preemptions": 3,
+            "mean_running": 31.5,
+            "peak_running": 48,
+            "waste": 0.04,
+            "hit_rate": None,
+            "allocator_seconds": 0.84,
+        }
+        return self.writer.write("replay", **{**fields, **changes})
 
     def end(self, exit_code=1):
         return self.writer.write("end", exit_code=exit_code, verdict="broken", counts={"verified": 9}, seconds=12.5)

@@ -3,9 +3,12 @@
 import re
 import sys
 from html.parser import HTMLParser
+from random import random
 
 import pytest
 
+from kvproof_reports import curves
+from kvproof_reports.curves import MOST_ROWS
 from kvproof_reports.extras import MissingExtra
 from kvproof_reports.html import render_html, write_html
 from kvproof_reports.records import read_run
@@ -64,7 +67,7 @@ def test_verdicts_counts_and_gaps_come_first(page):
 
 def test_the_winner_of_a_workload_stands_on_the_first_screen_with_what_it_lies_between(page):
     assert (
-        "churned table torch , block size 256: 1,730 tokens/s [1,570 to 1,820, quartiles]" in page.sections["verdict"]
+        "churned table torch , block size 256: 1,730 [1,570 to 1,820, quartiles] tokens/s" in page.sections["verdict"]
     )
 
 
@@ -111,6 +114,39 @@ def test_the_file_stands_alone_and_is_small(build, tmp_path):
     assert path.stat().st_size < 6e6
 
 
+def test_a_page_of_as_many_rows_as_it_may_show_stays_under_six_megabytes(build):
+    """By what a row weighs, since so many take long to draw; the names are as long as real ones."""
+
+    def weight(num_batches):
+        run = build(f"{num_batches}")
+        for batch in range(num_batches):
+            for table in ("dense", "identity", "shuffled", "churned"):
+                for block_size in (1, 8, 16, 32, 64, 128, 256):
+                    median_ms = 1 + random() / 10
+                    samples = {"low_ms": median_ms - random() / 20, "high_ms": median_ms + random() / 20}
+                    run.decode("flash-attn", table, block_size, median_ms, batch=batch + 1, tax=random(), **samples)
+        return len(render_html([read_run(run.writer.folder)]).encode())
+
+    # From 1,120 rows on, of which the page shows 1,000.
+    light, heavy = weight(40), weight(60)
+    a_row = (heavy - light) / (20 * 28)
+    assert heavy + a_row * (MOST_ROWS - 60 * 28) < 6e6
+
+
+def test_what_one_page_cannot_hold_is_left_out_and_counted(build, monkeypatch):
+    monkeypatch.setattr(curves, "MOST_ROWS", 3)
+    run = build("a")
+    for batch in (1, 2):
+        for block_size in (16, 32):
+            run.decode(block_size=block_size, batch=batch)
+
+    page = Page(render_html([read_run(run.writer.folder)]))
+
+    assert "1 more workload than one page can hold" in page.text
+    assert "2 sequences" not in page.sections["throughput"]
+    assert "2 sequences" in page.sections["verdict"]
+
+
 def test_hostile_names_stay_text(build):
     plain = Page(render_html([read_run(build("a").everything())]))
     source = render_html([read_run(build("b", HOSTILE).everything())])
@@ -138,8 +174,8 @@ def test_a_row_whose_laws_are_not_verified_is_stamped(build):
 
     text = Page(render_html([read_run(run.writer.folder)])).sections["throughput"]
 
-    assert re.search(r"torch identity 2,000 [^a-z]* to [^a-z]* to 2,110 not verified: 32 Every number", text)
-    assert re.findall(r"torch identity (\d+) .*? (verified|not verified)\b", text.split("Every number")[1]) == [
+    assert re.search(r"torch identity 2,000 [^a-z]* to 2,110 2,000 [^a-z]* to 2,110 not verified: 32 decode", text)
+    assert re.findall(r"torch identity (\d+) .*? (verified|not verified) decode", text.split("Every number")[1]) == [
         ("16", "verified"),
         ("32", "not verified"),
     ]

@@ -1,10 +1,18 @@
 "use strict";
 // What the page can do beyond being read: choose, sort, filter, save as CSV, draw. Without it all text and tables stand.
-document.documentElement.classList.add("js");
+const able = typeof DecompressionStream !== "undefined"; // browsers since 2023; an older one is served as if it had no scripts
+if (able) document.documentElement.classList.add("js");
 
 const all = (selector, within = document) => [...within.querySelectorAll(selector)];
 const make = (tag, fields = {}) => Object.assign(document.createElement(tag), fields);
-const raw = (cell) => cell.dataset.raw ?? cell.textContent.trim();
+
+// What was recorded stands behind what is shown: rows of figures hold it as an array, the others in their cells.
+const raw = (row, index) => String(row.figures ? (row.figures[index] ?? "") : (row.cells[index].dataset.raw ?? row.cells[index].textContent.trim()));
+
+async function unpacked(id) {
+  const bytes = Uint8Array.from(atob(document.getElementById(id).textContent), (letter) => letter.charCodeAt(0));
+  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
+}
 
 // ---- Selectors: a section's selects hide the rows and traces of other choices.
 
@@ -27,14 +35,14 @@ function refresh(section) {
 }
 
 // A law's row is searched by its law, not by what its closed panels hold.
-const visibleText = (row) => [...row.cells].map((cell) => (cell.querySelector(".panel") ? raw(cell) : cell.textContent)).join(" ").toLowerCase();
+const visibleText = (row) => [...row.cells].map((cell) => cell.dataset.raw ?? cell.textContent).join(" ").toLowerCase();
 
 // ---- Tables
 
 function sortBy(table, index) {
   const heads = [...table.tHead.rows[0].cells];
   const rows = [...table.tBodies[0].rows];
-  const values = new Map(rows.map((row) => [row, raw(row.cells[index])]));
+  const values = new Map(rows.map((row) => [row, raw(row, index)]));
   const numbers = rows.every((row) => values.get(row) === "" || !Number.isNaN(Number(values.get(row))));
   // Numbers begin with the largest, text with A.
   const before = heads[index].ariaSort;
@@ -56,8 +64,8 @@ const quoted = (value) => (/[",\n\r]/.test(value) ? `"${value.replaceAll('"', '"
 
 function csv(table) {
   const heads = [...table.tHead.rows[0].cells].map((head) => head.dataset.name ?? head.textContent);
-  const rows = [...table.tBodies[0].rows].map((row) => [...row.cells].map(raw));
-  return [heads, ...rows].map((row) => row.map((value) => quoted(guarded(value))).join(",")).join("\r\n") + "\r\n";
+  const rows = table.figures ?? [...table.tBodies[0].rows].map((row) => [...row.cells].map((_, index) => raw(row, index)));
+  return [heads, ...rows].map((row) => row.map((value) => quoted(guarded(String(value ?? "")))).join(",")).join("\r\n") + "\r\n";
 }
 
 function save(table) {
@@ -77,7 +85,7 @@ function equip(table) {
     table.count = make("span", { className: "hint" });
     tools.append(table.search, table.count);
   }
-  const button = make("button", { type: "button", textContent: "CSV", title: "All rows, with all digits" });
+  const button = make("button", { type: "button", textContent: "CSV", title: "All rows, with six digits" });
   button.addEventListener("click", () => save(table));
   tools.append(button);
   table.closest(".scroll").before(tools);
@@ -92,24 +100,21 @@ function equip(table) {
 // ---- Plots
 
 let Plot = null;
-
-async function unpackPlotly() {
-  const bytes = Uint8Array.from(atob(document.getElementById("plotly").textContent), (letter) => letter.charCodeAt(0));
-  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
-  document.head.append(make("script", { textContent: await new Response(stream).text() }));
-  Plot = window.Plotly;
-}
+const plots = {}; // by the section that they stand in
 
 // These buttons and no others: one of the rest sends the data to a web site.
 const CONFIG = { displaylogo: false, responsive: true, modeBarButtons: [["toImage", "zoom2d", "pan2d", "resetScale2d"]] };
 
+const LEGEND_BELOW = 72; // pixels, of which the axis takes its share
+
 function layoutOf(given) {
+  const height = (given.height ?? 420) - 60;
   return {
     paper_bgcolor: "rgba(0,0,0,0)",
     plot_bgcolor: "rgba(0,0,0,0)",
     margin: { l: 56, r: 12, t: 12, b: 48 },
     font: { family: "system-ui, sans-serif", size: 13 },
-    legend: { orientation: "h", y: -0.22, yanchor: "top" },
+    legend: { orientation: "h", y: -LEGEND_BELOW / height, yanchor: "top" },
     hovermode: "closest",
     hoverlabel: { namelength: -1 },
     modebar: { bgcolor: "rgba(0,0,0,0)", color: "rgba(128,128,128,0.6)" },
@@ -129,17 +134,17 @@ const axesOf = (given) =>
 function draw(section, choices) {
   if (!Plot) return;
   for (const element of all(".plot", section)) {
-    element.plotted ??= JSON.parse(element.parentElement.querySelector(".plot-data").textContent);
-    const traces = element.plotted.traces.filter((trace) => matches(trace.facets, choices));
+    const { traces: known, layout } = plots[section.id];
+    const traces = known.filter((trace) => matches(trace.facets, choices));
     const drawn = traces.map(({ facets, ...trace }) => structuredClone(trace));
     const nothing = { annotations: [{ text: "nothing was timed so", showarrow: false, xref: "paper", yref: "paper", x: 0.5, y: 0.5 }] };
-    Plot.react(element, drawn, { ...layoutOf(element.plotted.layout), ...(drawn.length ? {} : nothing) }, CONFIG);
+    Plot.react(element, drawn, { ...layoutOf(layout), ...(drawn.length ? {} : nothing) }, CONFIG);
   }
 }
 
 // Paper is narrower than most screens, and a drawing does not reflow by itself.
 const PAPER_WIDTH = 680;
-const resize = (change) => all(".plot").filter((element) => element.plotted).forEach((element) => Plot.relayout(element, change));
+const resize = (change) => Plot && all(".plot").forEach((element) => Plot.relayout(element, change));
 addEventListener("beforeprint", () => resize({ autosize: false, width: PAPER_WIDTH }));
 addEventListener("afterprint", () => resize({ autosize: true, width: null }));
 
@@ -151,19 +156,24 @@ addEventListener("click", (event) => closePanels(event.target.closest(".cell det
 
 // ---- Begin
 
-all("table.data").forEach(equip);
 const sections = all("section");
-for (const section of sections) {
-  for (const select of all(".facets select", section)) select.addEventListener("change", () => refresh(section));
-  refresh(section);
-}
-window.ready = (async () => {
-  if (!document.getElementById("plotly")) return;
-  try {
-    await unpackPlotly();
-  } catch (error) {
-    all(".plot").forEach((element) => (element.textContent = "This browser can't unpack the drawings; the tables hold every number."));
-    return;
+
+async function begin() {
+  const data = JSON.parse(await unpacked("data"));
+  Object.assign(plots, data.plots);
+  for (const table of all("table.data")) {
+    table.figures = data.tables[table.dataset.name];
+    [...table.tBodies[0].rows].forEach((row, index) => (row.figures = table.figures?.[index]));
+    equip(table);
   }
+  for (const section of sections) {
+    for (const select of all(".facets select", section)) select.addEventListener("change", () => refresh(section));
+    refresh(section);
+  }
+  if (!document.getElementById("plotly")) return;
+  document.head.append(make("script", { textContent: await unpacked("plotly") }));
+  Plot = window.Plotly;
   sections.forEach((section) => draw(section, chosen(section)));
-})();
+}
+
+if (able) window.ready = begin();

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+
+from kvproof_suites.laws import LAWS
 
 if TYPE_CHECKING:
     from kvproof_reports.records import Run
@@ -18,7 +21,11 @@ def write_reports(runs: Sequence[Run], folder: Path) -> list[Path]:
     from kvproof_reports.markdown import write_markdown
 
     folder.mkdir(parents=True, exist_ok=True)
-    writers: dict[str, Callable[[Sequence[Run], Path], Path]] = {"report.md": write_markdown, "report.html": write_html}
+    laws = {law.id: {"title": law.title, "why": law.why, "origin": law.origin} for law in LAWS.values()}
+    writers: dict[str, Callable[[Sequence[Run], Path], Path]] = {
+        "report.md": write_markdown,
+        "report.html": partial(write_html, laws=laws),
+    }
     return [folder / name for name, write in writers.items() if done(name, write, runs, folder / name)]
 
 

@@ -42,7 +42,7 @@ def test_report_takes_a_folder_for_several_runs(run_folder, tmp_path):
 
 
 def test_without_the_extra_the_other_report_is_written_and_the_line_is_named(run_folder, monkeypatch):
-    def missing(runs, path):
+    def missing(runs, path, laws):
         raise MissingExtra("needs jinja2: pip install 'kvproof[report]'")
 
     monkeypatch.setattr("kvproof_reports.html.write_html", missing)

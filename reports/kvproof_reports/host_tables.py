@@ -1,16 +1,18 @@
-"""The tables of allocators, replays, runs against each other, and the machine."""
+"""The tables of what the host does: allocator calls, serving, replays, and what they make of a block size."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kvproof_reports.compare import Comparison
 from kvproof_reports.kernel_tables import NOT_VERIFIED, VERIFIED
+from kvproof_reports.plot import Facet
+from kvproof_reports.rates import POINT, REPEATS, Estimate, time_ms
 from kvproof_reports.schema import HOST_GROUPS
+from kvproof_reports.serving_plots import side_choice, side_facets
 from kvproof_reports.tables import Column, Table, number, share, text
+from kvproof_reports.two_sides import Sides
 from kvproof_reports.verdict import Subject
-from kvproof_reports.workload import shape_title
 
 Record = Mapping[str, Any]
 
@@ -32,8 +34,40 @@ def calls_table(columns: Sequence[Subject]) -> Table:
         number("num_samples", "samples"),
         Column("laws", "laws", tag=True),
     ]
-    rows = [_benchmark(subject, r) for subject in columns for r in subject.benchmarks if is_call(r)]
-    return Table("allocator", shown, rows).filled()
+    sizes = _block_sizes(columns)
+    rows = [
+        {**_benchmark(subject, r), "blocks": sizes.index(r["block_size"])}
+        for subject in columns
+        for r in subject.benchmarks
+        if is_call(r)
+    ]
+    return Table("allocator", shown, rows, ("blocks",)).filled()
+
+
+def call_facets(columns: Sequence[Subject]) -> list[Facet]:
+    sizes = [str(size) for size in _block_sizes(columns)]
+    return [Facet("blocks", "block size", sizes, "16" if "16" in sizes else next(iter(sizes), None), all="all sizes")]
+
+
+def call_bars(columns: Sequence[Subject]) -> list[dict[str, Any]]:
+    """For ``bars_plot``: µs of a call."""
+    sizes = _block_sizes(columns)
+    return [
+        {
+            "label": subject.label,
+            "operation": record["operation"] or record["group"],
+            "estimate": time and time.scaled(1e3),
+            "blocks": sizes.index(record["block_size"]),
+        }
+        for subject in columns
+        for record in subject.benchmarks
+        if is_call(record)
+        for time in [time_ms(record)]
+    ]
+
+
+def _block_sizes(columns: Sequence[Subject]) -> list[int]:
+    return sorted({r["block_size"] for subject in columns for r in subject.benchmarks if is_call(r)})
 
 
 def is_call(record: Record) -> bool:
@@ -63,6 +97,22 @@ def serving_table(columns: Sequence[Subject]) -> Table:
     ]
     rows = [_benchmark(subject, r) for subject in columns for r in subject.benchmarks if is_serving(r)]
     return Table("serving", shown, rows).filled()
+
+
+def serving_bars(columns: Sequence[Subject]) -> list[dict[str, Any]]:
+    """For ``bars_plot``: ns of an append, from the fastest to the slowest repeat."""
+    return [
+        {"label": subject.label, "operation": record["operation"], "estimate": _repeats(record)}
+        for subject in columns
+        for record in subject.benchmarks
+        if is_serving(record)
+    ]
+
+
+def _repeats(record: Record) -> Estimate:
+    value = record["ns_per_append"]
+    low, high = (record["spread"] or {}).get("ns_per_append") or (value, value)
+    return Estimate(value, low, high, REPEATS if low < high else POINT)
 
 
 def _benchmark(subject: Subject, record: Record) -> dict[str, Any]:
@@ -95,53 +145,31 @@ def replay_table(columns: Sequence[Subject]) -> Table:
     return Table("replays", shown, rows).filled()
 
 
-def comparison_table(comparison: Comparison) -> Table:
-    """A column of medians for each run, and one of ratios for each but the first, which is the baseline."""
-    shown = [text("implementation", "implementation"), text("workload", "workload")]
-    shown += [text("table", "block table"), number("block_size", "block size")]
-    for index, run in enumerate(comparison.columns):
-        shown.append(number(f"ms_{index}", f"{run}, ms"))
-        if index:
-            shown.append(number(f"ratio_{index}", "ratio", f"of medians, {run} over {comparison.columns[0]}"))
-            shown.append(text(f"interval_{index}", "95 % interval"))
-            shown.append(Column(f"answer_{index}", "answer", tag=True))
-    answers = [row.answers() for row in comparison.rows]
+def sides_table(sides: Sequence[Sides]) -> Table:
+    """The best block size of each kernel and allocator, and those that can't be told from it."""
+    found = side_facets(sides)
+    shown = [
+        text("kernel", "kernel"),
+        text("allocator_name", "allocator"),
+        text("traffic_name", "traffic"),
+        number("best", "best block size"),
+        number("rate", "tokens/s a GPU", "by the model above"),
+        text("alike", "can't be told from it"),
+        number("kernel_us", "µs a token", "attention of one layer"),
+        number("running", "sequences"),
+    ]
     rows = [
         {
-            "implementation": row.workload["implementation"],
-            "workload": row.workload["operation"] or shape_title(row.workload),
-            "table": row.workload["table"],
-            "block_size": row.workload["block_size"],
-            **{f"ms_{index}": row.median_ms.get(run) for index, run in enumerate(comparison.columns)},
-            **{f"ratio_{index}": row.ratio.get(run) for index, run in enumerate(comparison.columns)},
-            **{f"interval_{i}": told[run].interval for i, run in enumerate(comparison.columns) if run in told},
-            **{f"answer_{i}": told[run].answer for i, run in enumerate(comparison.columns) if run in told},
+            **side_choice(found, one),
+            "kernel": one.kernel,
+            "allocator_name": one.allocator,
+            "traffic_name": one.traffic,
+            "best": one.best,
+            "rate": one.tokens_per_second[one.best],
+            "alike": ", ".join(map(str, one.alike)) or "none",
+            "kernel_us": one.kernel_us[one.best],
+            "running": one.running[one.best],
         }
-        for row, told in zip(comparison.rows, answers, strict=True)
+        for one in sides
     ]
-    return Table("runs", shown, rows)
-
-
-NAMES = {"cpu": "CPU", "num_cpus": "logical cores", "gpu": "GPU", "python": "Python"}
-"""What is not called by its field's name."""
-
-
-def environment_table(sessions: Mapping[str, Record]) -> Table:
-    """A column for each run; what differs between them comes first and is marked."""
-    environments = [session["environment"] for session in sessions.values()]
-    names = list(dict.fromkeys(name for known in environments for name in known))
-    values = {name: [known.get(name) for known in environments] for name in names}
-    values = {name: found for name, found in values.items() if any(value is not None for value in found)}
-    values["command"] = [" ".join(session["command"]) for session in sessions.values()]
-    differing = [name for name, found in values.items() if len({str(value) for value in found}) > 1]
-    ordered = differing + [name for name in values if name not in differing]
-    shown = [text("name", ""), *(text(f"run_{index}", label) for index, label in enumerate(sessions))]
-    rows = [
-        {
-            "name": NAMES.get(name, name.replace("_", " ")),
-            **{f"run_{index}": value for index, value in enumerate(values[name])},
-        }
-        for name in ordered
-    ]
-    marks = {(row, f"run_{index}"): "differs" for row in range(len(differing)) for index in range(len(sessions))}
-    return Table("environment", shown, rows, marks=marks)
+    return Table("block-size", shown, rows, [facet.name for facet in found])
