@@ -68,7 +68,7 @@ def search(kernel: KernelUnderTest, case: Case, fewer: int, seed: int) -> None:
     judge_needle(needle, case.spec, attend(kernel, case.spec, needle.pages, needle.query, pools, batch)[0])
 
 
-@pytest.mark.parametrize("case", by_tier((*CASES, OPTIONS[0]), (*FULL, *OPTIONS[1:], *OPTIONS_FULL)))
+@pytest.mark.parametrize("case", by_tier((*CASES, OPTIONS[0]), (*FULL, OPTIONS[1], OPTIONS_FULL[0])))
 def test_every_position_is_found_before_and_behind_the_end_of_the_prefix(
     kernel: KernelUnderTest, case: Case, seed: int
 ) -> None:
