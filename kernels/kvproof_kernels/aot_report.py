@@ -26,7 +26,7 @@ Where versions differ, both figures are given, in this order.
 | spill | bytes of registers a thread moves out to memory |
 | shared | bytes a program |
 | held | programs that one SM or CU holds at once, and what a further one would lack: predicted occupancy |
-| K, V | bytes of the narrowest load of K and V a thread, read from the machine code: 16 is meant |
+| K, V | bytes of the narrowest load of K and V a thread, in the machine code: 16 is meant, 8 of 8-bit codes |
 | tensor | instructions on tensor cores in the code; IEEE products of float32 have none on NVIDIA |
 
 Rows with soft cap or ALiBi, and with head dims above 512 that are not MLA's, are in `aot.csv` alone.
