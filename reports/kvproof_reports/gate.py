@@ -20,6 +20,8 @@ from kvproof_reports.statistics import CANT_TELL
 from kvproof_reports.statistics import SLOWER as IS_SLOWER
 from kvproof_reports.workload import shape_title
 
+FAILED = ("broken", "known_broken")
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -97,16 +99,15 @@ def judge(
     compared = _compare(before.timed(), after.timed(), rules)
     findings = [*_laws(before, after, rules), *_benchmarks_lost(before, after, rules), *_timings(compared, rules)]
     shown = [finding for finding in findings if finding.action != OFF]
-    return Gate(shown, compared, _unchanged(before, after, findings), _also(before, after))
+    return Gate(shown, compared, _unchanged(before, after), _also(before, after))
 
 
-def _unchanged(before: Cells, after: Cells, findings: Sequence[Finding]) -> dict[tuple[str, str], int]:
-    found_about = {(finding.implementation, finding.where, test) for finding in findings for test in finding.tests}
-    held: dict[tuple[str, str], int] = {}
-    for name, law, test in after.tests:
-        if (name, law, test) in before.tests and (name, law, test) not in found_about:
-            held[name, law] = held.get((name, law), 0) + 1
-    return held
+def _unchanged(before: Cells, after: Cells) -> dict[tuple[str, str], int]:
+    found: dict[tuple[str, str], int] = {}
+    for key in before.tests.keys() & after.tests.keys():
+        if _rule(before, after, key) is None:
+            found[key[:2]] = found.get(key[:2], 0) + 1
+    return dict(sorted(found.items()))
 
 
 def _also(before: Cells, after: Cells) -> dict[str, int]:
@@ -122,22 +123,33 @@ def _outcome(cells: Cells, key: Key) -> str | None:
     return cells.tests[key]["outcome"] if key in cells.tests else None
 
 
+def _rule(before: Cells, after: Cells, key: Key) -> str | None:
+    """The rule that the change of one test is about."""
+    was, now = _outcome(before, key), _outcome(after, key)
+    if now in FAILED and was not in FAILED:
+        return LAW_BROKEN
+    return COVERAGE_LOST if was in RAN and now not in RAN else None
+
+
 def _laws(before: Cells, after: Cells, rules: Rules) -> Iterator[Finding]:
     """One finding for each rule, implementation and law, in the order in which they ran."""
-    found: dict[tuple[str, str, str], list[tuple[str, str]]] = {}
+    found: dict[tuple[str, str, str], list[Key]] = {}
     for key in dict.fromkeys([*before.tests, *after.tests]):
-        was, now = _outcome(before, key), _outcome(after, key)
-        name, law, test = key
-        reason = after.tests[key]["reason"] if now else None
-        if now in ("broken", "known_broken") and was not in ("broken", "known_broken"):
-            found.setdefault((LAW_BROKEN, name, law), []).append((test, _first_line(reason)))
-        elif was in RAN and now not in RAN:
-            told = f"{now.replace('_', ' ')}: {_first_line(reason)}" if now else "it is not in the run"
-            found.setdefault((COVERAGE_LOST, name, law), []).append((test, told))
-    for (rule, name, law), tests in found.items():
+        if (rule := _rule(before, after, key)) is not None:
+            found.setdefault((rule, *key[:2]), []).append(key)
+    for (rule, name, law), keys in found.items():
         verb = "newly broken" if rule == LAW_BROKEN else "no longer run"
-        what = f"{plural(len(tests), 'test')} {verb}; {tests[0][1]}"
-        yield Finding(rule, rules.action(rule, name), name, law, what, tuple(test for test, _ in tests))
+        what = f"{plural(len(keys), 'test')} {verb}; {_why(after, keys[0])}"
+        tests = [(after.tests.get(key) or before.tests[key])["test"] for key in keys]
+        yield Finding(rule, rules.action(rule, name), name, law, what, tuple(tests))
+
+
+def _why(after: Cells, key: Key) -> str:
+    if key not in after.tests:
+        return "it is not in the run"
+    record = after.tests[key]
+    outcome = "" if record["outcome"] == "broken" else f"{record['outcome'].replace('_', ' ')}: "
+    return f"{outcome}{_first_line(record['reason'])}"
 
 
 def _first_line(text: str | None) -> str:

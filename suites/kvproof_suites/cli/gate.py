@@ -86,6 +86,8 @@ def command(
         old = run_folders.read_one_anywhere(baseline, uri)
         judge_runs = partial(judge, old, rules=rules, names=only, any_machine=allow_other_machine or update)
         gate, found = _settle(judge_runs, found, num_reruns, folder, lenient=update)
+    for told in (line for run in found for line in run.notes):
+        click.echo(told, err=True)
     if gate is not None:
         _tell(gate, folder, as_json)
     if update:

@@ -157,6 +157,15 @@ def test_a_baseline_is_of_all_runs_that_it_was_made_from(tmp_path):
     assert benchmark["samples_per_process"] == [10, 10]
 
 
+def test_a_torn_line_is_told_and_the_rest_is_judged(baseline, tmp_path):
+    run = write_run(tmp_path / "after")
+    with (run / "results.jsonl").open("a") as file:
+        file.write('{"schema_version": 2, "ki')
+    told = gate("--baseline", baseline, run)
+    assert told.exit_code == cli.CONFORMS
+    assert "torn line left out" in told.stderr
+
+
 def test_a_rerun_on_another_machine_is_refused(baseline, tmp_path):
     run = write_run(tmp_path / "after", factor=1.1, gpu="NVIDIA H200")
     told = gate("--baseline", baseline, "--allow-other-machine", "--rerun=1", run)
