@@ -27,11 +27,11 @@ def capacities(columns: Sequence[Subject]) -> list[Capacity]:
     found: dict[tuple[str, str], dict[int, Record]] = {}
     for subject in columns:
         for record in subject.replays:
-            found.setdefault((subject.label, _traffic(record)), {})[record["block_size"]] = record
+            found.setdefault((subject.label, traffic_of(record)), {})[record["block_size"]] = record
     return [Capacity(label, traffic, dict(sorted(points.items()))) for (label, traffic), points in found.items()]
 
 
-def _traffic(record: Record) -> str:
+def traffic_of(record: Record) -> str:
     """Memory goes in: a pool of as many blocks of another size is another machine."""
     tokens = record["num_blocks"] * record["block_size"]
     return f"{record['trace']}, {record['num_requests']:,} requests, {tokens:,} tokens of memory"

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from kvproof_reports.capacity import capacities, traffic_of
 from kvproof_reports.kernel_tables import NOT_VERIFIED, VERIFIED
 from kvproof_reports.plot import Facet
 from kvproof_reports.rates import POINT, REPEATS, Estimate, time_ms
 from kvproof_reports.schema import HOST_GROUPS
-from kvproof_reports.serving_plots import side_choice, side_facets
+from kvproof_reports.serving_plots import capacity_facets, side_choice, side_facets
 from kvproof_reports.tables import Column, Table, number, share, text
 from kvproof_reports.two_sides import Sides
 from kvproof_reports.verdict import Subject
@@ -141,8 +142,13 @@ def replay_table(columns: Sequence[Subject]) -> Table:
         share("hit_rate", "prefix hits"),
         number("allocator_seconds", "allocator s"),
     ]
-    rows = [{**record, "label": subject.label} for subject in columns for record in subject.replays]
-    return Table("replays", shown, rows).filled()
+    traffic = capacity_facets(capacities(columns))[0]
+    rows = [
+        {**record, "label": subject.label, "traffic": traffic.index(traffic_of(record))}
+        for subject in columns
+        for record in subject.replays
+    ]
+    return Table("replays", shown, rows, ("traffic",)).filled()
 
 
 def sides_table(sides: Sequence[Sides]) -> Table:
@@ -153,7 +159,7 @@ def sides_table(sides: Sequence[Sides]) -> Table:
         text("allocator_name", "allocator"),
         text("traffic_name", "traffic"),
         number("best", "best block size"),
-        number("rate", "tokens/s a GPU", "by the model above"),
+        number("rate", "tokens/s per device", "by the model above"),
         text("alike", "can't be told from it"),
         number("kernel_us", "µs a token", "attention of one layer"),
         number("running", "sequences"),

@@ -94,7 +94,7 @@ def _best_block_size(columns: Sequence[Subject]) -> list[str]:
         [s.traffic, f"{s.kernel}, {s.allocator}", ", ".join(map(str, s.alike)) or "none", s.best, _best_rate(s)]
         for s in found
     ]
-    header = ["traffic", "kernel, allocator", "can't be told from it", "best block size", "tokens/s a GPU"]
+    header = ["traffic", "kernel, allocator", "can't be told from it", "best block size", "tokens/s per device"]
     return ["### Best block size", table(header, rows, num_text_columns=3), MODEL] if rows else []
 
 

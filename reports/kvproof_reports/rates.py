@@ -33,9 +33,14 @@ class Estimate:
         return Estimate(self.value * factor, self.low * factor, self.high * factor, self.kind)
 
     def __str__(self) -> str:
+        return f"{figure(self.value)} {self.note}".rstrip()
+
+    @property
+    def note(self) -> str:
+        """The range in brackets, with what it is where that is no interval."""
         if self.kind == POINT:
-            return figure(self.value)
-        return f"{figure(self.value)} [{self.range}{'' if self.kind == INTERVAL else f', {self.kind}'}]"
+            return ""
+        return f"[{self.range}]" if self.kind == INTERVAL else f"[{self.range}, {self.kind}]"
 
     @property
     def range(self) -> str:

@@ -85,7 +85,7 @@ def side_choice(found: Sequence[Facet], sides: Sides) -> dict[str, int]:
 
 
 def sides_plot(sides: Sequence[Sides], labels: Sequence[str]) -> Plot | None:
-    """Three panels over one axis: kernel time a token, sequences at a time, tokens/s a GPU."""
+    """Three panels over one axis: kernel time a token, sequences at a time, tokens/s per device."""
     if not sides:
         return None
     found, palette = side_facets(sides), colours(labels)
@@ -94,7 +94,7 @@ def sides_plot(sides: Sequence[Sides], labels: Sequence[str]) -> Plot | None:
     for one in sides:
         chosen, colour = side_choice(found, one), palette[one.kernel]
         grouped: dict[str, Any] = {"legendgroup": one.kernel}
-        traces += line(name_of(one.kernel), one.tokens_per_second, colour, "tokens/s a GPU", chosen, **grouped)
+        traces += line(name_of(one.kernel), one.tokens_per_second, colour, "tokens/s per device", chosen, **grouped)
         traces.append(_best(one, colour, chosen))
         upper = {name: index for name, index in chosen.items() if name != "share"}
         if one.share == USUAL_SHARE:
@@ -108,7 +108,7 @@ def sides_plot(sides: Sequence[Sides], labels: Sequence[str]) -> Plot | None:
     layout = {
         "height": 640,
         "xaxis": {**block_size_axis(sizes), "anchor": "y"},
-        "yaxis": {**value_axis("tokens/s a GPU"), "domain": [0, 0.46]},
+        "yaxis": {**value_axis("tokens/s per device"), "domain": [0, 0.46]},
         "yaxis2": {**value_axis("sequences"), "domain": [0.52, 0.73]},
         "yaxis3": {**value_axis("µs a token"), "domain": [0.79, 1]},
     }
@@ -157,6 +157,7 @@ def bars_plot(
                     "symmetric": False,
                     "array": [estimate.high - estimate.value for estimate in found],
                     "arrayminus": [estimate.value - estimate.low for estimate in found],
+                    "color": GREY,
                     "thickness": 1.2,
                     "width": 3,
                 },

@@ -2,9 +2,9 @@
 
 A step of decoding computes one token of each of R running sequences and takes ``W + R * a``: ``a`` is attention, which
 each sequence adds to, and ``W`` the rest, mostly weights, which are read once a step however many sequences run. So a
-GPU makes ``R / (W + R * a)`` tokens a second, and the block size has a hand in both: ``R`` comes from the replay, where
-it holds what is wasted and what prefix hits save, and ``a`` from the benchmark, at its context. Not in it: prefill,
-preempted work, and the allocator's own time.
+device makes ``R / (W + R * a)`` tokens a second, and the block size has a hand in both: ``R`` comes from the replay,
+where it holds what is wasted and what prefix hits save, and ``a`` from the benchmark, at its context. Not in it:
+prefill, preempted work, and the allocator's own time.
 """
 
 from __future__ import annotations

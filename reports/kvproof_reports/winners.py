@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kvproof_reports.answers import Told, tell
@@ -48,7 +48,7 @@ class Winner:
             return "no other was timed"
         times = f"{figure(self.told.ratio)} times as fast as {self.second}"
         if self.told.low is None or self.told.high is None:
-            return f"can't tell: {times} by the medians, but {self.told.why}"
+            return f"can't tell: {times} by the medians, {self.told.why}"
         interval = f"[{figure(self.told.low)} to {figure(self.told.high)}]"
         if self.answer == FASTER:
             return f"{times} {interval}"
@@ -125,5 +125,8 @@ def _against(first: Record, second: Record) -> Told:
     """Of the serving workload whole repeats are kept, and no samples: nothing can be told of an append."""
     if first["ns_per_append"] and second["ns_per_append"]:
         ratio = second["ns_per_append"] / first["ns_per_append"]
-        return Told(CANT_TELL, ratio, None, None, f"{plural(first['num_samples'], 'repeat')} tell too little")
-    return tell(first, second)
+        return Told(CANT_TELL, ratio, None, None, f"but {plural(first['num_samples'], 'repeat')} tell too little")
+    told = tell(first, second)
+    if not (first["samples_ms"] and second["samples_ms"]):
+        return replace(told, why="but the run kept no samples")
+    return replace(told, why=f"but {told.why}")

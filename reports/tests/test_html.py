@@ -67,7 +67,7 @@ def test_verdicts_counts_and_gaps_come_first(page):
 
 def test_the_winner_of_a_workload_stands_on_the_first_screen_with_what_it_lies_between(page):
     assert (
-        "churned table torch , block size 256: 1,730 [1,570 to 1,820, quartiles] tokens/s" in page.sections["verdict"]
+        "churned table torch , block size 256: 1,730 tokens/s [1,570 to 1,820, quartiles]" in page.sections["verdict"]
     )
 
 

@@ -51,7 +51,7 @@ def test_without_samples_nothing_is_told_of_the_lead(build):
     (winner,) = found(run)
 
     assert winner.answer == "can't tell"
-    assert winner.words.startswith("can't tell: 2.00 times as fast as b by the medians, but no samples")
+    assert winner.words.startswith("can't tell: 2.00 times as fast as b by the medians, but the run kept no samples")
 
 
 def test_what_is_not_verified_or_breaks_a_law_cannot_win(build):

@@ -30,6 +30,7 @@ def test_report_writes_both_files_beside_the_records(run_folder):
     assert shown.stdout.split() == [str(run_folder / "report.md"), str(run_folder / "report.html")]
     for name in ("report.md", "report.html"):
         assert "block 3 was counted twice" in (run_folder / name).read_text()
+    assert "Prevents: " in (run_folder / "report.html").read_text()
 
 
 def test_report_takes_a_folder_for_several_runs(run_folder, tmp_path):
