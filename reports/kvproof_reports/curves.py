@@ -51,7 +51,7 @@ class Chart:
     @property
     def usual_table(self) -> str:
         """The state of the block table that is nearest to what an engine meets, of those that were timed."""
-        return min((curve.table for curve in self.curves), key=_reality)
+        return min((curve.table for curve in self.curves), key=reality)
 
 
 def charts(columns: Sequence[Subject]) -> list[Chart]:
@@ -93,7 +93,8 @@ def _place(table: str) -> int:
     return TABLES.index(table) if table in TABLES else len(TABLES)
 
 
-def _reality(table: str) -> int:
+def reality(table: str) -> int:
+    """The smaller, the nearer to what an engine meets."""
     return MOST_REAL.index(table) if table in MOST_REAL else len(MOST_REAL)
 
 

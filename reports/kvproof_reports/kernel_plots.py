@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import log10
 from typing import Any
 
-from kvproof_reports.curves import Chart, Curve, roof_line
+from kvproof_reports.curves import Chart, Curve, reality, roof_line
 from kvproof_reports.figures import figure, percent
 from kvproof_reports.plot import (
     DASHES,
@@ -30,12 +30,11 @@ Record = Mapping[str, Any]
 def facets(charts: Sequence[Chart]) -> list[Facet]:
     """Selectors for workload, state of the block table, and how it was timed."""
     workloads = _distinct(chart.workload for chart in charts)
-    tables = _distinct(curve.table for chart in charts for curve in chart.curves)
+    tables = sorted(_distinct(curve.table for chart in charts for curve in chart.curves if curve.table), key=reality)
     conditions = _distinct(chart.condition for chart in charts)
-    usual = charts[0].usual_table if charts else None
     return [
         Facet("workload", "workload", workloads, workloads[0] if workloads else None),
-        Facet("table", "block table", tables, usual, all="all states"),
+        Facet("table", "block table", tables, tables[0] if tables else None, all="all states"),
         Facet("timed", "timed", conditions, conditions[0] if conditions else None),
     ]
 
@@ -44,7 +43,8 @@ def choice(found: Sequence[Facet], chart: Chart, curve: Curve | None = None) -> 
     """Under which choices a chart, or a curve of it, is shown."""
     workload, table, timed = found
     chosen = {"workload": workload.index(chart.workload), "timed": timed.index(chart.condition)}
-    return chosen if curve is None else {**chosen, "table": table.index(curve.table)}
+    # Some launches go through no table: they are shown whatever is chosen.
+    return {**chosen, "table": table.index(curve.table)} if curve is not None and curve.table else chosen
 
 
 def throughput_plot(charts: Sequence[Chart], labels: Sequence[str]) -> Plot:

@@ -71,6 +71,7 @@ NUMBERS = (
     number("temperature_c", "°C"),
     text("clocks_told", "throttled"),
     Column("laws", "laws", tag=True),
+    text("reason", "because"),
     text("workload_title", "workload"),
 )
 
@@ -84,8 +85,8 @@ def numbers_table(charts: Sequence[Chart]) -> Table:
         for curve in chart.curves
         for record in curve.points.values()
     ]
-    told = any(row["clocks_told"] for row in rows)
-    columns = [column for column in NUMBERS if column.name != "clocks_told" or told]
+    untold = {name for name in ("clocks_told", "reason") if not any(row[name] for row in rows)}
+    columns = [column for column in NUMBERS if column.name not in untold]
     marks = {(index, "workload_title"): "soft" for index in range(len(rows))}
     return Table("benchmarks", columns, rows, FACETS, marks).filled()
 

@@ -20,7 +20,21 @@ const chosen = (section) => all(".facets select", section).map((select) => [sele
 const matches = (values, choices) =>
   choices.every(([name, value]) => value === "" || values[name] === undefined || String(values[name]).split(" ").includes(value));
 
+// What was not timed can't be chosen: each select offers what the choices before it leave, and moves on from what they don't.
+function offer(section) {
+  const before = [];
+  for (const select of all(".facets select", section)) {
+    const left = (plots[section.id]?.traces ?? []).filter((trace) => trace.facets[select.name] !== undefined && matches(trace.facets, before));
+    if (left.length) {
+      for (const option of select.options) option.disabled = option.value !== "" && !left.some((trace) => trace.facets[select.name] === Number(option.value));
+      if (select.selectedOptions[0].disabled) select.value = [...select.options].find((option) => !option.disabled && option.value !== "").value;
+    }
+    before.push([select.name, select.value]);
+  }
+}
+
 function refresh(section) {
+  offer(section);
   const choices = chosen(section);
   for (const table of all("table.data", section)) {
     const word = (table.search?.value ?? "").toLowerCase();

@@ -64,6 +64,22 @@ def test_the_selector_of_the_block_table_chooses_lines_and_rows(written, tab):
     assert page.js("document.querySelector('#roofline select[name=table]').selectedOptions[0].text") == "churned"
 
 
+def test_a_choice_that_another_leaves_nothing_of_moves_on_to_what_was_timed(build, tab, tmp_path):
+    run = build("run")
+    run.decode("a", "churned", batch=1)
+    for table in ("shuffled", "identity"):
+        run.decode("a", table, batch=2)
+    page = tab().open(write_html([read_run(run.writer.folder)], tmp_path / "report.html"))
+
+    page.choose(
+        "#throughput select[name=workload]", page.js("document.querySelector('select[name=workload]').options[1].text")
+    )
+
+    assert page.js(LINES) == ["a, shuffled", "memory roof"]
+    offered = "[...document.querySelector('#throughput select[name=table]').options].map(o => [o.text, o.disabled])"
+    assert page.js(offered) == [["all states", False], ["churned", True], ["shuffled", False], ["identity", False]]
+
+
 def test_a_click_on_a_heading_sorts_by_the_figures_and_another_turns_it_round(written, tab):
     page = tab().open(written(plots=False))
     rows = ROWS.format("#replay")
