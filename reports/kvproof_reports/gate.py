@@ -16,6 +16,7 @@ from kvproof_reports.figures import figure, plural
 from kvproof_reports.gate_cells import RAN, Cells, Key, Record, cells_of
 from kvproof_reports.gate_rules import AMBIGUOUS, COVERAGE_LOST, FAIL, LAW_BROKEN, OFF, SLOWER, WARN, Rules
 from kvproof_reports.records import Run
+from kvproof_reports.samples import processes_of
 from kvproof_reports.statistics import CANT_TELL
 from kvproof_reports.statistics import SLOWER as IS_SLOWER
 from kvproof_reports.workload import shape_title
@@ -80,8 +81,12 @@ class Gate:
 
     @property
     def unsettled(self) -> list[Compared]:
-        """What more samples may decide: what can't be told, and what would fail for being slower."""
-        return [one for one in self.compared if one.told.answer in (CANT_TELL, IS_SLOWER)]
+        """What another process may decide: what can't be told, and what one process alone says is slower."""
+        return [one for one in self.compared if one.told.answer == CANT_TELL or _unconfirmed(one)]
+
+
+def _unconfirmed(one: Compared) -> bool:
+    return one.told.answer == IS_SLOWER and len(processes_of(one.after)) == 1
 
 
 def judge(

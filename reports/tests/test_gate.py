@@ -160,6 +160,19 @@ def test_what_can_not_be_told_warns_and_is_unsettled(case):
     assert [one.where for one in gate.unsettled] == [gate.findings[0].where]
 
 
+def test_what_is_slower_in_one_process_is_unsettled_until_another_says_so_too(case, build):
+    slower = [1.2 * sample for sample in STEADY]
+    case.timed(STEADY, slower)
+    again = build("again")
+    again.session()
+    again.decode("torch", **sample_fields(slower))
+
+    alone, confirmed = case.judge(), case.judge(more=[again])
+
+    assert (alone.failed, len(alone.unsettled)) == (True, 1)
+    assert (confirmed.failed, len(confirmed.unsettled)) == (True, 0)
+
+
 def test_one_of_many_that_is_slower_by_chance_is_ambiguous(case):
     samples = [2.0, 2.2, 1.8, 2.1, 1.9, 2.15, 1.85, 2.05, 1.95, 2.0] * 2
     slower = [1.08 * sample for sample in samples]

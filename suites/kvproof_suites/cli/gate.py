@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     type=click.IntRange(0, 20),
     default=0,
     metavar="N",
-    help="Time what is ambiguous or slower up to N times again, each in a new process, and count all samples.",
+    help="Time up to N times again, in new processes, what can't be told, and once what is slower; all samples count.",
 )
 @click.option("--update", is_flag=True, help="Show the difference, and write FILE anew from the RUNs.")
 @click.option("--allow-other-machine", is_flag=True, help="Compare with a baseline of another machine or version.")

@@ -46,7 +46,7 @@ def main() -> int:
     parser.add_argument("--tries", type=int, default=20, help="of each kind; default: 20")
     parser.add_argument("--slowdown", type=float, default=0.1, help="default: 0.1")
     parser.add_argument("--baseline-runs", type=int, default=3, help="default: 3")
-    parser.add_argument("--rerun", type=int, default=2, help="of the gate; default: 2")
+    parser.add_argument("--rerun", type=int, default=3, help="of the gate; default: 3")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="kvproof-gate-trial-") as folder:
         tries = list(run(Path(folder), asked))
