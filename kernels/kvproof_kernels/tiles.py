@@ -46,7 +46,7 @@ class Configuration:
     options: bool = False
     """Soft cap or ALiBi."""
     shared_kv: bool = False
-    """MLA: the tile of keys serves as values."""
+    """MLA: the tile of keys, without its rest, serves as values."""
     token_scales: bool = False
 
     @property
@@ -110,9 +110,9 @@ class Form:
 Tile = tuple[int, int, int, int]
 """(BLOCK_M, BLOCK_N, num_warps, num_stages)."""
 
-# By what the rows are, bytes an element of the query and padded head dim, for every chip. "few": the pairs of a decode
-# row or of a short draft, "many": those of a chunk, a longer draft or a large group. What bounds a tile: 255 registers
-# a thread (of which the accumulator takes BLOCK_M × head_dim / (32 × num_warps)), and the smallest shared memory,
+# By what the rows are, bytes an element of the query and the larger dim, padded; for every chip. "few": the pairs of a
+# decode row or of a short draft, "many": those of a chunk, a longer draft or a large group. What bounds a tile: 255
+# registers a thread (of which the accumulator takes BLOCK_M × dim / (32 × num_warps)), and the smallest shared memory,
 # 64 KiB on gfx942.
 TILES: Mapping[tuple[str, int, int], Tile] = {
     ("few", 2, 64): (16, 64, 4, 2),
@@ -158,22 +158,23 @@ def tile_for(kind: str, form: Form, backend: str, place: Place | None = None) ->
     """The compiled form of ``form`` for this ``kind`` of rows. ``backend``: "cuda", "hip" or "interpreter".
     ``place``: where it runs; a tile that was measured for just that is preferred."""
     tiles = TILES if backend != "hip" else {**TILES, **HIP_TILES}
+    block_d, block_r = padded(max(form.head_dim, form.value_dim)), rest_of(form.head_dim)
     tuned = None if place is None else tuned_tile(place, kind, form)
-    block_m, block_n, num_warps, num_stages = tuned or tiles[kind, form.dtype.itemsize, padded(form.head_dim)]
+    block_m, block_n, num_warps, num_stages = tuned or tiles[kind, form.dtype.itemsize, block_d]
     if backend == "interpreter":
         block_m, block_n = INTERPRETED_TILES[kind]
     key_type, value_type = operand_types(form, interpreted=backend == "interpreter")
     return Configuration(
         block_m,
         block_n,
-        padded(max(form.head_dim, form.value_dim)),
+        block_d,
         num_warps,
         num_stages,
-        rest_of(form.head_dim),
+        block_r,
         key_type,
         value_type,
         form.options,
-        shared_kv=form.mla and form.value_dim == padded(form.head_dim),
+        shared_kv=form.mla and block_r > 0 and form.value_dim == block_d,
         token_scales=form.token_scales,
     )
 
