@@ -20,6 +20,7 @@ from torch import Tensor
 
 from kvproof_kernels.launch import launch, strides
 from kvproof_kernels.steps import LN_2, LOG2_E
+from kvproof_kernels.tensor_checks import check_dims, check_shape
 from kvproof_kernels.tiles import merge_tile_for
 from kvproof_kernels.validation import check_partials
 
@@ -119,8 +120,10 @@ def merge(outs: Tensor, lses: Tensor) -> tuple[Tensor, Tensor]:
     Raises:
         ValueError, TypeError: a tensor does not fit; the message names it and its shape.
     """
+    check_dims("outs", outs, 4)
     num_parts, num_tokens, num_q_heads, _ = outs.shape
-    out, lse = torch.empty_like(outs[0]), torch.empty_like(lses[0])
+    check_shape("lses", lses, (num_parts, num_tokens, num_q_heads))
+    out, lse = outs.new_zeros(outs.shape[1:]), lses.new_full(lses.shape[1:], float("-inf"))  # as no part leaves them
     partial_out, partial_lse = (part.transpose(0, 1).flatten(0, 1).contiguous() for part in (outs, lses))
     starts = torch.arange(num_tokens + 1, dtype=torch.int32, device=outs.device) * num_parts
     no_sinks = lse.new_full((num_q_heads,), float("-inf"))

@@ -137,7 +137,8 @@ class PagedAttention:
     ) -> None:
         """Once for each kind of tensors: what fitted once fits again."""
         given = (query, key_pool, value_pool, out, key_scale, value_scale)
-        kind = tuple(t if t is None else (t.shape, t.stride(), t.dtype, t.device, t.data_ptr() % 16) for t in given)
+        kinds = (t if t is None else (t.shape, t.stride(), t.dtype, t.device, t.data_ptr() % 16) for t in given)
+        kind = (key_pool.data_ptr() == value_pool.data_ptr(), *kinds)
         if kind in self._checked:
             return
         num_tokens = len(self.work.positions)
@@ -180,8 +181,8 @@ class Buffers:
                 zeros(len(work.partial_start)),
                 num_partials,
             ),
-            torch.empty(num_partials, geometry.num_q_heads, geometry.value_dim, device=device),
-            torch.empty(num_partials, geometry.num_q_heads, device=device),
+            torch.empty(num_partials, geometry.num_q_heads, geometry.value_dim, dtype=torch.float32, device=device),
+            torch.empty(num_partials, geometry.num_q_heads, dtype=torch.float32, device=device),
         )
 
     def load(self, work: Work) -> Work:
@@ -205,12 +206,14 @@ def terms_on(geometry: Geometry, device: torch.device) -> Terms:
         return torch.full((length,), value, dtype=torch.float32, device=device)
 
     slopes, sinks = (
-        filled(geometry.num_q_heads, absent) if given is None else torch.tensor(given, device=device)
+        filled(geometry.num_q_heads, absent)
+        if given is None
+        else torch.tensor(given, dtype=torch.float32, device=device)
         for given, absent in ((geometry.alibi_slopes, 0.0), (geometry.sinks, -math.inf))
     )
     scales = (filled(geometry.num_kv_heads, scale) for scale in (geometry.key_scale, geometry.value_scale))
-    window = min(geometry.window or NO_WINDOW, NO_WINDOW)
-    return Terms(geometry.scale, geometry.softcap or 0.0, window, slopes.float(), sinks.float(), *scales)
+    window = min(int(geometry.window or NO_WINDOW), NO_WINDOW)
+    return Terms(float(geometry.scale), float(geometry.softcap or 0.0), window, slopes, sinks, *scales)
 
 
 def is_captured(tensor: Tensor) -> bool:

@@ -124,6 +124,8 @@ def check_partials(
     """Shapes, dtypes, devices and strides of one merge; see ``combine.combine``."""
     check_dims("out", out, 3)
     num_tokens, num_q_heads, value_dim = out.shape
+    if value_dim > MAX_HEAD_DIM:
+        raise ValueError(f"out {shape_of(out)} has value_dim {value_dim}; it must be at most {MAX_HEAD_DIM}")
     check_dims("partial_out", partial_out, 3)
     num_partials = partial_out.shape[0]
     shapes = {"partial_out": (num_partials, num_q_heads, value_dim), "partial_lse": (num_partials, num_q_heads)}

@@ -71,6 +71,33 @@ def test_merging_is_associative_up_to_rounding():
     assert torch.all((left_lse - lse).abs() <= 3 * lse_bound)
 
 
+def test_of_no_parts_the_merged_result_is_the_identity():
+    out, lse = merge(*parts(0, value_dim=64))
+    assert torch.all(out == 0)
+    assert torch.all(lse == -math.inf)
+
+
+def test_parts_may_be_stored_in_any_order():
+    outs, lses = parts(3, value_dim=64)
+    head_first = outs.transpose(1, 2).contiguous().transpose(1, 2), lses.mT.contiguous().mT
+    for got, want in zip(merge(*head_first), merge(outs, lses), strict=True):
+        assert torch.equal(got, want)
+        assert got.is_contiguous()
+
+
+@pytest.mark.parametrize(
+    ("outs", "lses", "message"),
+    [
+        (torch.zeros(2, 3, 64), torch.zeros(2, 3), r"outs \[2, 3, 64\] must have 4 dims"),
+        (torch.zeros(2, 5, 3, 64), torch.zeros(5, 2, 3), r"lses \[5, 2, 3\] must be \[2, 5, 3\]"),
+        (torch.zeros(2, 5, 3, 528), torch.zeros(2, 5, 3), r"out \[5, 3, 528\] has value_dim 528; .* at most 512"),
+    ],
+)
+def test_parts_that_do_not_fit_each_other_are_refused(outs, lses, message):
+    with pytest.raises(ValueError, match=message):
+        merge(outs, lses)
+
+
 def test_two_parts_may_be_swapped():
     outs, lses = parts(2)
     assert torch.equal(merge(outs, lses)[0], merge(outs.flip(0), lses.flip(0))[0])

@@ -75,6 +75,20 @@ def test_a_key_reaches_no_row_before_it(paged):
     assert poisoned[19].isnan().all()
 
 
+def test_the_default_dtype_of_the_process_reaches_no_plan(paged):
+    """Engines set it to the model's while they build one."""
+    case = paged.draw([600, 3])
+    geometry = replace(case.geometry, sinks=(0.3, -1.1, 2.7, 0.123), alibi_slopes=(0.3, 0.1, 0.07, 0.01))
+    want = case.run(geometry=geometry)
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        got = case.run(geometry=geometry)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert torch.equal(got[0], want[0])
+    assert torch.equal(got[1], want[1])
+
+
 def test_hnd_pools_and_value_dim(paged):
     case = paged.draw([40, 9], [12, 9], order="HND", head_dim=80, value_dim=128)
     paged.assert_attends(case, *case.run())

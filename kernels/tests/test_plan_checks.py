@@ -161,8 +161,12 @@ def test_a_common_prefix_that_is_not_common_is_refused(paged):
 
 def test_a_latent_pool_must_hold_the_values(paged):
     case = paged.draw([3, 20])
+    attend = case.plan(geometry=replace(case.geometry, mla=True))
     with pytest.raises(ValueError, match=r"value_pool must be the view key_pool\[..., :value_dim\] with MLA"):
-        case.run(geometry=replace(case.geometry, mla=True))
+        attend(case.query, case.key_pool, case.value_pool)
+    attend(case.query, case.key_pool, case.key_pool)
+    with pytest.raises(ValueError, match=r"value_pool must be the view key_pool\[..., :value_dim\] with MLA"):
+        attend(case.query, case.key_pool, case.value_pool)
 
 
 @pytest.mark.parametrize(
