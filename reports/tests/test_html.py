@@ -134,17 +134,19 @@ def test_a_page_of_as_many_rows_as_it_may_show_stays_under_six_megabytes(build):
 
 
 def test_what_one_page_cannot_hold_is_left_out_and_counted(build, monkeypatch):
-    monkeypatch.setattr(curves, "MOST_ROWS", 3)
+    monkeypatch.setattr(curves, "MOST_ROWS", 5)
     run = build("a")
     for batch in (1, 2):
-        for block_size in (16, 32):
-            run.decode(block_size=block_size, batch=batch)
+        for cache in ("cold", "hot"):
+            for block_size in (16, 32):
+                run.decode(block_size=block_size, batch=batch, cache=cache)
 
     page = Page(render_html([read_run(run.writer.folder)]))
 
-    assert "1 more workload than one page can hold" in page.text
-    assert "2 sequences" not in page.sections["throughput"]
-    assert "2 sequences" in page.sections["verdict"]
+    assert "2 more workloads than one page can hold" in page.text
+    assert "2 sequences of 1,024 tokens, heads 32/8, head dim 128, float32, cpu, cold" in page.sections["throughput"]
+    assert "hot" not in page.sections["throughput"]
+    assert "2 sequences of 1,024 tokens, heads 32/8, head dim 128, float32, cpu, hot" in page.sections["verdict"]
 
 
 def test_hostile_names_stay_text(build):
