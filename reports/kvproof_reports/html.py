@@ -13,11 +13,13 @@ from kvproof_reports.curves import charts, drawn, untimed
 from kvproof_reports.extras import need
 from kvproof_reports.figures import figure, percent, plural
 from kvproof_reports.gaps import gaps
+from kvproof_reports.kernel_tables import compiled_table
 from kvproof_reports.links import linked
 from kvproof_reports.plot import Facet
 from kvproof_reports.records import Run
 from kvproof_reports.schema import OUTCOMES
 from kvproof_reports.sections import Section, kernel_sections, other_sections, serving_sections
+from kvproof_reports.tables import Table
 from kvproof_reports.two_sides import best_sizes, two_sides
 from kvproof_reports.verdict import Cell, LawRow, Subject, judged, matrix, notes, subjects
 from kvproof_reports.winners import winners
@@ -69,6 +71,8 @@ def _context(runs: Sequence[Run], laws: Mapping[str, Mapping[str, str]]) -> dict
     sessions = _sessions(columns)
     kernels = [*kernel_sections(found, labels), *serving_sections(found, columns)]
     others = other_sections(columns, compare_runs(runs) if len(runs) > 1 else None, sessions)
+    not_timed = untimed(columns)
+    compiled = [compiled_table(rows, place) for place, rows in enumerate(not_timed)]
     return {
         "sessions": sessions,
         "subjects": judged(columns),
@@ -83,18 +87,18 @@ def _context(runs: Sequence[Run], laws: Mapping[str, Mapping[str, str]]) -> dict
         "exceptions": exceptions,
         "left_out": len(timed) - len(found),
         "kernels": kernels,
-        "untimed": untimed(columns),
+        "untimed": list(zip(not_timed, compiled, strict=True)),
         "others": others,
         "plotly": plotly() if any(section.plot for section in (*kernels, *others)) else "",
-        "data": pack_json(_data((*kernels, *others))),
+        "data": pack_json(_data((*kernels, *others), compiled)),
     }
 
 
-def _data(sections: Sequence[Section]) -> dict[str, Any]:
+def _data(sections: Sequence[Section], more: Sequence[Table]) -> dict[str, Any]:
     """What the page sorts, saves and draws."""
     tables = [table for section in sections for table in (section.table, section.details) if table is not None]
     return {
-        "tables": {table.name: table.data for table in tables},
+        "tables": {table.name: table.data for table in (*tables, *more)},
         "plots": {section.name: section.plot.data for section in sections if section.plot is not None},
     }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kvproof_reports.curves import Chart, Curve
+from kvproof_reports.curves import Chart, Curve, Untimed
 from kvproof_reports.kernel_plots import choice, facets
 from kvproof_reports.rates import INTERVAL, time_ms, tokens_per_second
 from kvproof_reports.tables import Column, Table, number, share, text
@@ -137,3 +137,16 @@ def plan_table(charts: Sequence[Chart]) -> Table:
         if record.get("plan_ms") and record["median_ms"]
     ]
     return Table("plan", columns, rows, FACETS).filled()
+
+
+COMPILED = {"registers": "registers a thread", "num_warps": "warps"}
+"""What is not called by its field's name."""
+
+
+def compiled_table(rows: Untimed, place: int) -> Table:
+    """What the compiler says of a kernel that can't be timed here; ``place`` tells the tables of a page apart."""
+    names = [name for name in dict.fromkeys(name for entry in rows.resources for name in entry) if name != "target"]
+    numbers = [
+        (share if name == "occupancy" else number)(name, COMPILED.get(name, name.replace("_", " "))) for name in names
+    ]
+    return Table(f"compiled-{place}", [text("target", "compiled for"), *numbers], rows.resources).filled()
