@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import tempfile
 from collections.abc import Iterable, Sequence
@@ -70,6 +71,19 @@ def require_comparable(baseline: Run, runs: Sequence[Run], before: Cells, after:
             f"{baseline.path}: shares no test and no benchmark with the run: it is about {_about(before)}, and the run "
             f"about {_about(after)}; name the run's own baseline, or write one with --update"
         )
+
+
+def require_known(names: Sequence[str], before: Cells, after: Cells) -> None:
+    """
+    Raises:
+        BaselineError: a name that neither knows.
+    """
+    known = list(dict.fromkeys([*before.implementations, *after.implementations]))
+    for name in names:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known) or 'none'}"
+            raise BaselineError(f"no implementation {name!r} in the baseline or the run; {hint}")
 
 
 def _about(cells: Cells) -> str:

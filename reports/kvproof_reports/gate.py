@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kvproof_reports.answers import Told, tell
-from kvproof_reports.baseline import require_comparable
+from kvproof_reports.baseline import require_comparable, require_known
 from kvproof_reports.figures import figure, plural
 from kvproof_reports.gate_cells import RAN, Cells, Key, Record, cells_of
 from kvproof_reports.gate_rules import AMBIGUOUS, COVERAGE_LOST, FAIL, LAW_BROKEN, OFF, SLOWER, WARN, Rules
@@ -95,10 +95,11 @@ def judge(
     """Hold ``runs``, which count as one, against ``baseline``; of the implementations ``names`` alone, where given.
 
     Raises:
-        BaselineError: another machine or version (unless ``any_machine``), or nothing in common.
+        BaselineError: another machine or version (unless ``any_machine``), nothing in common, or an unknown name.
     """
     before, after = cells_of([baseline]), cells_of(runs)
     if names:
+        require_known(names, before, after)
         before, after = before.only(names), after.only(names)
     require_comparable(baseline, runs, before, after, any_machine)
     compared = _compare(before.timed(), after.timed(), rules)

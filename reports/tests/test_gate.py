@@ -2,6 +2,7 @@
 
 import pytest
 
+from kvproof_reports.baseline import BaselineError
 from kvproof_reports.gate import judge
 from kvproof_reports.gate_rules import Rules
 from kvproof_reports.records import read_run
@@ -134,6 +135,13 @@ def test_an_implementation_that_is_gone_is_coverage_lost_unless_only_others_are_
 
     assert found(case.judge()) == [("coverage_lost", "fail", "triton", "G01")]
     assert found(case.judge(names=["torch"])) == []
+
+
+def test_a_name_that_neither_knows_is_refused(case):
+    case.both("law", "G01", "torch")
+
+    with pytest.raises(BaselineError, match=r"no implementation 'torhc' .*; did you mean 'torch'\?"):
+        case.judge(names=["torhc"])
 
 
 def test_a_slower_benchmark_fails_and_a_faster_one_passes(case):

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...")
 @click.option("--baseline", required=True, metavar="FILE", help="A results file to compare with, or an MLflow run id.")
-@click.option("--rules", "rules_file", type=click.Path(path_type=Path), help="TOML; without it, the rules below.")
+@click.option("--rules", "rules_file", type=click.Path(path_type=Path), help="TOML; without it, the rules above.")
 @click.option("--impl", "names", help="Only these implementations, separated by commas.")
 @click.option(
     "--rerun",
@@ -77,7 +77,7 @@ def command(
     a faulty file, or a baseline that is refused: another machine or version, or nothing in common.
     """
     rules, found = _rules(rules_file), run_folders.read_anywhere(runs, uri)
-    only, folder = names.split(",") if names else [], output or _folder(runs[0])
+    only, folder = [name.strip() for name in (names or "").split(",") if name.strip()], output or _folder(runs[0])
     _require_baseline(baseline, update)
     gate = None
     if not update or Path(baseline).exists():
@@ -163,12 +163,15 @@ def _tell(gate: Gate, folder: Path, as_json: bool) -> None:
     else:
         show_table(gate_report.COLUMNS, gate_report.rows(gate))
         click.echo(f"gate {gate.verdict}")
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "gate.json").write_text(gate_report.json_text(gate), encoding="utf-8")
-    (folder / "gate.junit.xml").write_text(gate_report.junit(gate), encoding="utf-8")
-    if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
-        with open(summary, "a", encoding="utf-8") as file:
-            file.write(gate_report.markdown(gate))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "gate.json").write_text(gate_report.json_text(gate), encoding="utf-8")
+        (folder / "gate.junit.xml").write_text(gate_report.junit(gate), encoding="utf-8")
+        if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
+            with open(summary, "a", encoding="utf-8") as file:
+                file.write(gate_report.markdown(gate))
+    except OSError as error:
+        raise click.ClickException(f"{error.filename or folder}: {error.strerror}; the gate {gate.verdict}") from None
 
 
 def _update(path: Path, runs: Sequence[Run]) -> None:

@@ -76,6 +76,12 @@ def test_a_step_summary_is_added_to_what_is_there(baseline, tmp_path):
     assert summary.read_text().startswith("# of another step\n## kvproof gate passes")
 
 
+def test_a_summary_that_can_not_be_written_is_named_with_the_verdict(baseline, tmp_path):
+    told = gate("--baseline", baseline, write_run(tmp_path / "after"), GITHUB_STEP_SUMMARY=str(tmp_path))
+    assert told.exit_code == cli.USAGE_ERROR
+    assert f"{tmp_path}: Is a directory; the gate passes" in told.stderr
+
+
 def test_json_is_one_document(baseline, tmp_path):
     told = gate("--baseline", baseline, "--json", write_run(tmp_path / "after", factor=1.2))
     assert told.exit_code == cli.LAW_BROKEN
