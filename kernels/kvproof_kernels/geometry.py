@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 import torch
 
-from kvproof_kernels.model_checks import HEADS, check_heads, check_options
+from kvproof_kernels.model_checks import HEADS, check_heads, check_numbers, check_options
 from kvproof_kernels.tiles import CODES, DTYPES, MAX_HEAD_DIM, MAX_REST_DIM, Form
 
 HEAD_DIM_STEP = 16
 """Head and value dims are multiples of this: the compiled kernels rely on aligned rows."""
+KV_SCALES = ("tensor", "head", "token")
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,9 @@ class Geometry:
     def __post_init__(self) -> None:
         check_heads(*(getattr(self, name) for name in HEADS))
         check_options(self.num_q_heads, self.window, self.softcap, self.alibi_slopes, self.sinks)
+        check_numbers(scale=self.scale, key_scale=self.key_scale, value_scale=self.value_scale)
+        if self.kv_scales not in KV_SCALES:
+            raise ValueError(f"kv_scales {self.kv_scales!r}: one of {', '.join(KV_SCALES)}")
 
     @property
     def group_size(self) -> int:

@@ -19,9 +19,12 @@ from torch import Tensor
 from kvproof_kernels import cache_write, combine
 from kvproof_kernels.attention import Terms
 from kvproof_kernels.attention import paged_attention as run_items
+from kvproof_kernels.geometry import Geometry
 from kvproof_kernels.launch import backend_of
 from kvproof_kernels.plan import PagedAttention
+from kvproof_kernels.tensor_checks import check_dims
 from kvproof_kernels.tiles import Form, tile_for
+from kvproof_kernels.validation import check_launch, check_pools
 from kvproof_kernels.work import Work
 
 
@@ -62,8 +65,22 @@ def paged_attention(
 
     Returns:
         out [num_tokens, num_q_heads, value_dim] of query's dtype and lse [num_tokens, num_q_heads] float32.
+
+    Raises:
+        ValueError, TypeError: query or pools are not what was planned for; the message names the tensor and its shape.
     """
+    check_dims("query", query, 3)
+    check_pools(key_pool, value_pool)
     out, lse = _results(query, value_pool)
+    geometry = Geometry(
+        *(len(slopes), key_scales.shape[-1], key_pool.shape[3], value_pool.shape[3], key_pool.shape[1]),
+        *(query.dtype, key_pool.dtype, scale),
+        kv_scales="token" if token_scales else "tensor",
+        mla=mla,
+    )
+    if (reason := geometry.unsupported(query.device)) is not None:
+        raise ValueError(f"the triton kernels do not support {reason}")
+    check_launch(geometry, len(positions), query, key_pool, value_pool, out, block_tables)
     form = Form(query.shape[2], value_pool.shape[3], query.dtype, key_pool.dtype, options, mla, token_scales)
     chosen = tile_for("many", form, backend_of(query.device))
     block_m, block_n, num_warps, num_stages = tile

@@ -29,7 +29,8 @@ class PagedAttention:
 
     Args:
         geometry: what the model fixes.
-        block_tables: [num_seqs, max_blocks] int32, read at every launch.
+        block_tables: [num_seqs, max_blocks] int32, read at every launch. A graph reads the tensor that it was captured
+            with: a later plan's table has to be copied into it.
         context_lens: tokens of each sequence, this step's own included; known to the host.
         query_lens: query rows of each sequence, its last positions; likewise.
         common_prefix_blocks: leading blocks that are the same in all tables; their tokens are read once for all rows.

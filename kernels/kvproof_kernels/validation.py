@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 
 import torch
@@ -22,6 +23,8 @@ from kvproof_kernels.tiles import CODES, DTYPES, MAX_HEAD_DIM, MAX_REST_DIM
 
 SCALE_SHAPES = {"head": (2,), "token": (0, 1, 2)}
 """Dims of the pool that the scales have."""
+MAX_CONTEXT_LEN = 2**30
+"""Positions are int32, and no window is one of 2^30 tokens."""
 
 
 def check_tables(
@@ -42,6 +45,10 @@ def check_tables(
             f"and {len(query_lens)} query_lens"
         )
     for name, lens in (("context_lens", context_lens), ("query_lens", query_lens)):
+        try:
+            list(map(operator.index, lens))
+        except TypeError:
+            raise TypeError(f"{name} must be integers, got {list(lens)}") from None
         if min(lens, default=0) < 0:
             raise ValueError(f"{name} must not be negative, got {list(lens)}")
     longest = max(context_lens, default=0)
@@ -49,6 +56,10 @@ def check_tables(
         raise ValueError(
             f"context_lens: {longest} tokens of sequence {list(context_lens).index(longest)} need "
             f"{-(-longest // block_size)} blocks of {block_size}; block_tables {shape_of(block_tables)} has {width}"
+        )
+    if longest > MAX_CONTEXT_LEN:
+        raise ValueError(
+            f"context_lens: {longest} tokens of sequence {list(context_lens).index(longest)}; at most {MAX_CONTEXT_LEN}"
         )
     if not 0 <= common_prefix_blocks <= width:
         raise ValueError(f"common_prefix_blocks {common_prefix_blocks}: block_tables has {width} columns")
@@ -72,9 +83,12 @@ def check_launch(
     ):
         check_shape(name, pool, (pool.shape[0], geometry.block_size, geometry.num_kv_heads, dim))
         check_dtype(name, pool, geometry.kv_dtype)
+        check_slots_near(name, pool)
     check_shape("out", out, (num_tokens, geometry.num_q_heads, geometry.value_dim))
     for name, tensor in (("query", query), ("out", out)):
         check_dtype(name, tensor, geometry.dtype)
+    if any(size > 1 and stride == 0 for size, stride in zip(out.shape, out.stride(), strict=True)):
+        raise ValueError(f"out {shape_of(out)} with strides {out.stride()} holds several rows in the same place")
     if geometry.mla and (key_pool.data_ptr(), key_pool.stride()) != (value_pool.data_ptr(), value_pool.stride()):
         raise ValueError("value_pool must be the view key_pool[..., :value_dim] with MLA; it is another tensor")
     check_device(query, {"key_pool": key_pool, "value_pool": value_pool, "out": out, "block_tables": block_tables})
@@ -94,6 +108,8 @@ def check_scales(geometry: Geometry, key_pool: Tensor, key_scale: Tensor | None,
         check_dtype(name, scale, torch.float32)
         check_device(key_pool, {name: scale})
         check_unit_stride(**{name: scale})
+        if geometry.kv_scales == "token":
+            check_slots_near(name, scale)
     if key_scale is not None and value_scale is not None and key_scale.stride() != value_scale.stride():
         raise ValueError(
             f"key_scale and value_scale must have the same strides, not {key_scale.stride()}, {value_scale.stride()}"
@@ -165,6 +181,15 @@ def check_pools(key_pool: Tensor, value_pool: Tensor) -> None:
         )
     check_same_dtype("value_pool", value_pool, "key_pool", key_pool)
     check_device(key_pool, {"value_pool": value_pool})
+
+
+def check_slots_near(name: str, pool: Tensor) -> None:
+    """``pool`` [num_blocks, block_size, ...]: within a block, offset times stride is counted in 32 bits."""
+    if (pool.shape[1] - 1) * pool.stride(1) >= 2**31:
+        raise ValueError(
+            f"{name} {shape_of(pool)} with strides {tuple(pool.stride())} must have the slots of a block within 2^31 "
+            "elements"
+        )
 
 
 def check_rows(**tensors: Tensor) -> None:

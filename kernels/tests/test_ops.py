@@ -48,6 +48,26 @@ def test_a_compiled_layer_gives_the_bits_of_an_eager_one(paged, backend):
         assert torch.equal(written.view(torch.int16), want.view(torch.int16))
 
 
+@pytest.mark.parametrize(
+    ("name", "spoil", "error", "message"),
+    [
+        ("query", lambda t: t.mT.contiguous().mT, ValueError, r"query \[2, 4, 64\] has last stride 4; it must be 1"),
+        ("query", lambda t: t[:1], ValueError, r"query \[1, 4, 64\] must be \[2, 4, 64\]"),
+        ("query", lambda t: t[:, :2], ValueError, r"query \[2, 2, 64\] must be \[2, 4, 64\]"),
+        ("query", lambda t: t.float(), ValueError, "kv_dtype float16 with dtype float32"),
+        ("key_pool", lambda t: t[:, :, :1], ValueError, r"key_pool \[\d+, 16, 1, 64\] and value_pool"),
+        ("value_pool", lambda t: t.float(), TypeError, "value_pool is torch.float32, key_pool torch.float16"),
+    ],
+)
+def test_a_tensor_that_does_not_fit_the_plan_is_refused(paged, name, spoil, error, message):
+    """A compiled model may hand over other tensors than those that were planned for."""
+    case = paged.draw([5, 21])
+    planned = arguments(case.plan())
+    setattr(case, name, spoil(getattr(case, name)))
+    with pytest.raises(error, match=message):
+        torch.ops.kvproof.paged_attention(case.query, case.key_pool, case.value_pool, *planned)
+
+
 def test_the_operators_are_what_they_declare(paged):
     """Schema, mutations and fake kernels, by torch's own check."""
     case = paged.draw([5, 21], poison=0.0)

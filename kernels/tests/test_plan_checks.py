@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
@@ -74,12 +76,53 @@ def test_a_geometry_that_is_not_supported_is_refused_with_what_is(paged, changed
         ({"softcap": 0.0}, r"softcap \(0.0\) must be above 0"),
         ({"sinks": (0.0,)}, r"sinks \[1\] must be of num_q_heads \(4\)"),
         ({"alibi_slopes": (0.5,) * 5}, r"alibi_slopes \[5\] must be of num_q_heads \(4\)"),
+        ({"softcap": math.inf}, r"softcap \(inf\) must be a number of float32"),
+        ({"softcap": 1e39}, r"softcap \(1e\+39\) must be a number of float32"),
+        ({"sinks": (0.0, math.inf, 0.0, 0.0)}, r"sinks\[1\] \(inf\) must be a number of float32, or -inf"),
+        ({"alibi_slopes": (0.0, 0.0, math.nan, 0.0)}, r"alibi_slopes\[2\] \(nan\) must be a number of float32"),
+        ({"scale": math.nan}, r"scale \(nan\) must be a number of float32"),
+        ({"key_scale": math.inf}, r"key_scale \(inf\) must be a number of float32"),
+        ({"value_scale": math.nan}, r"value_scale \(nan\) must be a number of float32"),
+        ({"kv_scales": "block"}, r"kv_scales 'block': one of tensor, head, token"),
     ],
 )
 def test_a_geometry_that_means_nothing_is_refused(paged, changed, message):
     geometry = paged.draw([3]).geometry
     with pytest.raises(ValueError, match=message):
         replace(geometry, **changed)
+
+
+def test_a_sink_of_minus_infinity_is_none(paged):
+    case = paged.draw([3, 20])
+    without = case.run(geometry=replace(case.geometry, sinks=(-math.inf,) * 4))
+    assert torch.equal(without[0], case.run()[0])
+
+
+def test_numbers_of_other_kinds_mean_the_same(paged):
+    """An integer would be compiled in, or be of a type that the compiler does not know."""
+    case = paged.draw([40, 3])
+    one = replace(case.geometry, scale=1.0, window=7, softcap=2.0)
+    same = replace(case.geometry, scale=1, window=np.int64(7), softcap=np.float32(2))
+    assert torch.equal(case.run(geometry=same)[0], case.run(geometry=one)[0])
+    terms = case.plan(geometry=same).terms
+    assert [type(number) for number in (terms.scale, terms.softcap, terms.window)] == [float, float, int]
+
+
+def test_lengths_may_be_integers_of_any_kind_and_nothing_else(paged):
+    case = paged.draw([3, 20])
+    want = case.run()[0]
+    for lens in (np.array([3, 20]), torch.tensor([3, 20]), (3, np.int32(20))):
+        attend = PagedAttention(case.geometry, case.block_tables, lens, torch.tensor([1, 1]))
+        assert torch.equal(attend(case.query, case.key_pool, case.value_pool)[0], want)
+    with pytest.raises(TypeError, match=r"context_lens must be integers, got \[3, 20.5\]"):
+        PagedAttention(case.geometry, case.block_tables, [3, 20.5], [1, 1])
+
+
+def test_a_context_that_32_bits_cannot_count_is_refused(paged):
+    geometry = replace(paged.draw([3]).geometry, block_size=2**20)
+    table = torch.zeros(1, 2**11, dtype=torch.int32)
+    with pytest.raises(ValueError, match=r"context_lens: 1073741825 tokens of sequence 0; at most 1073741824"):
+        PagedAttention(geometry, table, [2**30 + 1], [1])
 
 
 def test_a_window_beyond_any_context_is_none(paged):
@@ -135,6 +178,11 @@ def test_a_table_that_does_not_fit_its_lengths_is_refused(paged, tables, context
     [
         (torch.empty(2, 4, 32, dtype=torch.float16), ValueError, r"out \[2, 4, 32\] must be \[2, 4, 64\]"),
         (torch.empty(2, 4, 64), TypeError, r"out \[2, 4, 64\] is torch.float32; it must be torch.float16"),
+        (
+            torch.empty(1, 4, 64, dtype=torch.float16).expand(2, -1, -1),
+            ValueError,
+            r"out \[2, 4, 64\] with strides \(0, 64, 1\) holds several rows in the same place",
+        ),
     ],
 )
 def test_an_output_that_does_not_fit_is_refused(paged, out, error, message):
@@ -151,6 +199,18 @@ def test_an_id_outside_the_pool_is_refused_where_it_would_be_read(paged, outside
         case.run(validate=True)
     case.block_tables[1, 1], case.block_tables[1, 2] = 1, outside  # behind the context: anything may stand there
     assert case.run(validate=True)[0].shape == (2, 4, 64)
+
+
+@pytest.mark.parametrize("name", ["key_pool", "value_pool"])
+def test_slots_of_a_block_that_lie_2_to_the_31_apart_are_refused(paged, name):
+    """Of a pool that is stored slot by slot. Within a block the kernel counts in 32 bits, which saves it registers."""
+    case = paged.draw([3], num_kv_heads=1, block_size=3)
+    case.block_tables.zero_()
+    memory = torch.empty(2**32, dtype=torch.float16)  # of address space
+    setattr(case, name, memory.as_strided((1, 3, 1, 64), (64, 2**31 - 64, 64, 1)))
+    case.key_pool, case.value_pool = case.key_pool[:1], case.value_pool[:1]
+    with pytest.raises(ValueError, match=rf"{name} \[1, 3, 1, 64\] .* slots of a block .* 2\^31"):
+        case.run()
 
 
 def test_a_common_prefix_that_is_not_common_is_refused(paged):
