@@ -230,7 +230,8 @@ class PagedKernel(Protocol):
     ``key`` alone is written), ``copy_blocks(pools, copies)`` (scales a token go along). For benchmarks:
     ``dense(spec, query, key, value)``, the same
     arithmetic without paging (query [num_seqs, num_q_heads, head_dim], K and V [num_seqs, context, num_kv_heads, dim]);
-    ``interpreted``, true where a timing would mean nothing; ``resources(spec, targets)``, what the compiler used.
+    ``interpreted``, true where a timing would mean nothing; ``resources(spec, targets)``, what the compiler used;
+    ``validate``, whether tables are read back to the host and checked, which is off while the kernel is timed.
     """
 
     features: Set[str]

@@ -14,6 +14,7 @@ from kvproof_suites.bench.cells import Cell
 from kvproof_suites.bench.clocks import Clock
 from kvproof_suites.bench.comparison import Cost, breakeven_launches, tax
 from kvproof_suites.bench.contests import Entrant, NotTimed, Prepared, Ready
+from kvproof_suites.bench.eviction import Evictor, as_given, rotated_bytes
 from kvproof_suites.bench.fresh import require_no_kept_results
 from kvproof_suites.bench.memory import lack_of_room
 from kvproof_suites.bench.paged_launches import Launches, launches, num_turns, problem_of
@@ -82,8 +83,10 @@ class AttentionContest:
         declared = arithmetic(under_test, cell.heads.spec(cell.block_size))
         expected = expect(problem_of(cell), num_turns(cell, self.device), self.device, self.seed, declared)
         turns = made.turns if cell.cache == "cold" else made.turns[:1]
+        fills_cache = problem_of(cell).kv_bytes * len(turns) >= rotated_bytes(self.device)
+        prepare = as_given if cell.cache == "hot" or fills_cache else Evictor(self.device)
         check = OutputCheck(expected, bitwise="run_bitwise" in under_test.kernel.features)
-        return Contestant(made.run, turns, check=check, hot=cell.cache == "hot", mode=cell.mode)
+        return Contestant(made.run, turns, prepare, check, hot=cell.cache == "hot", mode=cell.mode)
 
     def _figures(
         self, name: str, cell: Cell, made: Mapping[tuple[str, str], tuple[Launches, float]]

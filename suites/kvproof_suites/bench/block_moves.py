@@ -14,7 +14,7 @@ from kvproof_impls.contract import AttentionSpec
 from kvproof_reference.formats import number_format
 from kvproof_suites.bench.cells import Cell
 from kvproof_suites.bench.contests import Entrant, NotTimed, Prepared, Ready
-from kvproof_suites.bench.paged_launches import rotated_bytes
+from kvproof_suites.bench.eviction import Evictor, as_given
 from kvproof_suites.bench.problem import itemsize
 from kvproof_suites.bench.race import Contestant
 from kvproof_suites.bench.tables import Churned, lay_out_batches, physical_order
@@ -43,7 +43,7 @@ class BlockMoves:
                 continue
             make = writing if cell.group == "write" else copying
             call, check = make(under_test, cell, self.churned, self.seed)
-            prepare = Evictor(self.device) if cell.cache == "cold" else unprepared
+            prepare = Evictor(self.device) if cell.cache == "cold" else as_given
             contestant = Contestant(call, [None], prepare, check, mode=cell.mode)
             yield (name, cell), Ready(contestant, functools.partial(self._figures, (name, cell)))
 
@@ -52,21 +52,6 @@ class BlockMoves:
         gb_per_second, ceiling = moved_bytes(cell) / seconds / 1e9, roof(self.device).copy_gb_per_second
         told = {"gb_per_second": gb_per_second, "roof_gb_per_second": ceiling, "share_of_roof": gb_per_second / ceiling}
         return told | {"tokens_per_second": num_moved(cell) / seconds}
-
-
-def unprepared(given: Any) -> Any:
-    return given
-
-
-class Evictor:
-    """Reads what is larger than a cache, so that what was in it is not: off the clock, before each cold sample."""
-
-    def __init__(self, device: str) -> None:
-        self.filler = torch.ones(rotated_bytes(device) // 4, device=device)
-
-    def __call__(self, given: Any) -> Any:
-        self.filler.sum()
-        return given
 
 
 def num_moved(cell: Cell) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from kvproof_suites.bench.resuming import row_key, rows_of
 from kvproof_suites.bench.rows import Record, write_row
 from kvproof_suites.bench.standing import Standing, laws_of_run, standing
 from kvproof_suites.bench.step_contest import StepContest
+from kvproof_suites.bench.unchecked import unchecked
 from kvproof_suites.conftest import law_run
 from kvproof_suites.under_test import KernelUnderTest, MakeAllocator
 
@@ -51,7 +52,9 @@ def bench_plan(pytestconfig: pytest.Config, device: str) -> Plan:
 
 
 @pytest.fixture(scope="session")
-def contests(request: pytest.FixtureRequest, bench_plan: Plan, churned_tables: Any, seed: int, device: str) -> Contests:
+def contests(
+    request: pytest.FixtureRequest, bench_plan: Plan, churned_tables: Any, seed: int, device: str
+) -> Iterator[Contests]:
     implementations = law_run(request.config).implementations
     kernels = {n: KernelUnderTest(n, one.kernel, device) for n, one in implementations.items() if one.kernel}
     makers = {n: MakeAllocator(n, one.allocator) for n, one in implementations.items() if one.allocator}
@@ -64,13 +67,14 @@ def contests(request: pytest.FixtureRequest, bench_plan: Plan, churned_tables: A
         "allocator": AllocatorCalls(makers),
         "step_tensors": StepContest(makers),
     }
-    return Contests(
-        preparations,
-        lambda group: host if group in ("allocator", "step_tensors") else clock,
-        gpu_state.reader(device),
-        bench_plan.seconds,
-        seed,
-    )
+    with unchecked(one.kernel for one in kernels.values()):
+        yield Contests(
+            preparations,
+            lambda group: host if group in ("allocator", "step_tensors") else clock,
+            gpu_state.reader(device),
+            bench_plan.seconds,
+            seed,
+        )
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,13 +12,14 @@ from torch import Tensor
 
 from kvproof_impls.contract import KVPools
 from kvproof_suites.bench.cells import Cell
+from kvproof_suites.bench.eviction import rotated_bytes
 from kvproof_suites.bench.problem import Problem, draw
 from kvproof_suites.bench.tables import Churned, lay_out_batches, shared_tokens
 from kvproof_suites.kernel.pages import Pages, empty_pools, step_tensors
 from kvproof_suites.under_test import KernelUnderTest
 
-LEAST_ROTATED_BYTES = 2**27
-"""Where a cache is smaller than half of this, or the machine doesn't tell its size."""
+MOST_TURNS = 8
+"""Small batches would need thousands to fill a cache; it is emptied by an ``Evictor`` then."""
 
 
 @dataclass(frozen=True)
@@ -42,17 +42,7 @@ def problem_of(cell: Cell) -> Problem:
 
 def num_turns(cell: Cell, device: str) -> int:
     """Batches that take turns, so that each finds the cache full of others."""
-    return -(-rotated_bytes(device) // Problem(cell.point, cell.heads).kv_bytes)
-
-
-@functools.cache
-def rotated_bytes(device: str) -> int:
-    """Twice the last-level cache."""
-    if device.startswith("cuda"):
-        size = torch.cuda.get_device_properties(device).L2_cache_size
-    else:
-        size = os.sysconf("SC_LEVEL3_CACHE_SIZE") if "SC_LEVEL3_CACHE_SIZE" in os.sysconf_names else 0
-    return max(2 * size, LEAST_ROTATED_BYTES)
+    return min(MOST_TURNS, -(-rotated_bytes(device) // Problem(cell.point, cell.heads).kv_bytes))
 
 
 def launches(under_test: KernelUnderTest, cell: Cell, churned: Churned, seed: int) -> Launches:

@@ -32,6 +32,7 @@ __all__ = [
 
 COMMANDS = {
     "run": "run",
+    "sweep": "sweep",
     "list": "list_impls",
     "laws": "laws",
     "replay": "replay",

@@ -22,6 +22,8 @@ class Judge:
     tier: str
     seed: int
     churned: Path | None
+    bench_options: tuple[str, ...] = ()
+    """Of the plugin: what is timed."""
 
     def laws(self, names: str) -> int:
         """Exit code of the laws on ``names``, with JUnit beside the records."""
@@ -29,16 +31,23 @@ class Judge:
             "kvproof_suites", f"--kvproof-impl={names}", *self._workers(), f"--junitxml={self.folder / 'junit.xml'}"
         )
 
-    def bench(self, names: str) -> int:
+    def has_judged(self, names: str) -> bool:
+        """Whether the folder holds laws of each of ``names``, from an earlier process."""
+        from kvproof_suites.bench.standing import laws_of_run
+
+        return set(names.split(",")) <= {law["implementation"] for law in laws_of_run(self.folder)}
+
+    def bench(self, names: str, *, resume: bool = False, with_laws: bool = True) -> int:
         """Exit code of the benchmark of ``names`` and the yardsticks, which are put under the laws first."""
         beside = [name for name in YARDSTICKS if name not in names.split(",")]
-        if beside and (
-            broken := self._pytest("kvproof_suites", f"--kvproof-impl={','.join(beside)}", "-q", "--no-header")
-        ):
-            return broken
+        if beside and with_laws and not self.has_judged(",".join(beside)):
+            listed = f"--kvproof-impl={','.join(beside)}"
+            if broken := self._pytest("kvproof_suites", listed, *self._workers(), "-q", "--no-header"):
+                return broken
         compared = ",".join([*names.split(","), *beside])
+        again = ("--kvproof-resume",) if resume else ()
         options = (f"--kvproof-impl={compared}", "--kvproof-bench", "--benchmark-quiet")  # the report has the tables
-        return self._pytest("kvproof_suites.bench", *options)
+        return self._pytest("kvproof_suites.bench", *options, *self.bench_options, *again)
 
     def _pytest(self, package: str, *options: str) -> int:
         command = [sys.executable, "-m", "pytest", "--pyargs", package, *options, *self._shared()]

@@ -11,6 +11,7 @@ import click
 
 from kvproof_suites import cli
 from kvproof_suites.cli import publishing, replaying, run_folders
+from kvproof_suites.cli.bench_options import NAMES, as_plugin_options, bench_options, require_plan
 from kvproof_suites.cli.judging import Judge
 from kvproof_suites.cli.terminal import show_table
 from kvproof_suites.cli.trace_reading import reading_options
@@ -33,6 +34,7 @@ STOPPED = (cli.INTERRUPTED, cli.INTERNAL_ERROR, cli.USAGE_ERROR)
 @click.option("--results", "folder", type=click.Path(path_type=Path), help="Of this run; else results/<time>-<impl>.")
 @click.option("--mlflow", "uri", default="sqlite:///mlflow.db", show_default=True, help='Tracking URI; "" for none.')
 @click.option("--bench/--no-bench", default=True, show_default=True, help="Time what was verified.")
+@bench_options
 def command(
     impl: str,
     trace: Path | None,
@@ -42,7 +44,7 @@ def command(
     folder: Path | None,
     uri: str,
     bench: bool,
-    **reading: Any,
+    **more: Any,
 ) -> None:
     """Judge implementations, benchmark them, log the results and write a report.
 
@@ -52,36 +54,40 @@ def command(
     \b
     kvproof run --impl=triton
     kvproof run --impl=my_kernel:factory --device=cuda --tier=full
+    kvproof run --impl=cpu --points=32q1s2k --block-sizes=16,64
 
     \b
     Exit code: that of the laws. 0 conforms, 1 a law is broken, 2 interrupted, 3 internal error, 4 usage error,
     5 nothing verified.
     """
-    device = device or _default_device()
-    replaying.load_implementations(impl)
-    loaded = replaying.load_trace(trace, replaying.LIMIT, **reading)
-    folder = _claim(folder or Path("results", f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{_file_name(impl)}"))
-    judge = Judge(folder, device=device, tier=tier, seed=seed, churned=_replay(loaded, folder))
+    device = device or default_device()
+    given = {name: more.pop(name) for name in (option.replace("-", "_") for option in NAMES)}
+    require_plan(device, given, replaying.load_implementations(impl))
+    loaded = replaying.load_trace(trace, replaying.LIMIT, **more)
+    folder = claim(folder or results_folder(impl))
+    churned = _replay(loaded, folder)
+    judge = Judge(folder, device=device, tier=tier, seed=seed, churned=churned, bench_options=as_plugin_options(given))
     status = judge.laws(impl)
     if status in STOPPED:
         raise click.exceptions.Exit(status)
     if bench and status != cli.NOTHING_VERIFIED:
         status = judge.bench(impl) or status
-    _publish(folder, uri)
+    publish(folder, uri)
     raise click.exceptions.Exit(status)
 
 
-def _default_device() -> str:
+def default_device() -> str:
     import torch
 
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def _file_name(impl: str) -> str:
-    return re.sub(r"[^A-Za-z0-9]+", "-", impl).strip("-")
+def results_folder(impl: str) -> Path:
+    name = re.sub(r"[^A-Za-z0-9]+", "-", impl).strip("-")
+    return Path("results", f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{name}")
 
 
-def _claim(folder: Path) -> Path:
+def claim(folder: Path) -> Path:
     """One folder holds one run: two of them in one file would be a verdict on neither."""
     if (folder / "results.jsonl").exists():
         raise click.ClickException(f"{folder} holds a run already; name another folder")
@@ -100,7 +106,7 @@ def _replay(trace: Trace, folder: Path) -> Path | None:
     block_size, num_blocks = replaying.BLOCK_SIZE, replaying.NUM_BLOCKS
     replayed = list(replaying.replay_through(allocators, trace, block_size=block_size, num_blocks=num_blocks))
     writer = RunWriter(folder)
-    for one in replayed:
+    for one in (*replayed, *replaying.replay_other_block_sizes(allocators[0], trace)):
         writer.write("replay", **one.record())
     click.echo(f"{len(trace.requests):,} requests of {trace.path.name}, {num_blocks:,} blocks of {block_size} tokens")
     show_table(replaying.COLUMNS, map(replaying.table_row, replayed))
@@ -108,7 +114,7 @@ def _replay(trace: Trace, folder: Path) -> Path | None:
     return churned if replaying.write_churned(replayed, churned) else None
 
 
-def _publish(folder: Path, uri: str) -> None:
+def publish(folder: Path, uri: str) -> None:
     """The report first, because MLflow keeps it with the run."""
     runs = run_folders.read([folder])
     written = publishing.write_reports(runs, folder)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from kvproof_impls.torch_gather import TorchKernel
-from kvproof_suites.bench import attention_contest, paged_launches
+from kvproof_suites.bench import attention_contest, eviction, paged_launches
 from kvproof_suites.bench.attention_contest import AttentionContest, rates
 from kvproof_suites.bench.cells import Cell
 from kvproof_suites.bench.clocks import HostClock
@@ -27,9 +27,18 @@ HEADS = Heads(4, 2, 16)
 CELL = Cell("decode", parse_point("2q1s67"), HEADS, 16)
 
 
+KV_BYTES = Problem(CELL.point, HEADS).kv_bytes
+
+
 @pytest.fixture(autouse=True)
 def few_turns(monkeypatch):
-    monkeypatch.setattr(paged_launches, "rotated_bytes", lambda device: 2 * Problem(CELL.point, HEADS).kv_bytes)
+    cache_of(2 * KV_BYTES, monkeypatch)
+
+
+def cache_of(size, monkeypatch):
+    for module in (paged_launches, attention_contest, eviction):
+        monkeypatch.setattr(module, "rotated_bytes", lambda device: size)
+    eviction.filler.cache_clear()
 
 
 def contest(kernel, clock=None):
@@ -226,10 +235,19 @@ def test_too_little_memory_is_told_before_it_is_asked_for(monkeypatch):
 
 
 def test_as_many_launches_take_turns_as_overfill_the_cache(monkeypatch):
-    monkeypatch.setattr(paged_launches, "rotated_bytes", lambda device: 5 * Problem(CELL.point, HEADS).kv_bytes + 1)
+    cache_of(5 * KV_BYTES + 1, monkeypatch)
     assert num_turns(CELL, "cpu") == 6
-    assert len(prepared(TorchKernel(), CELL).contestant.inputs) == 6
-    assert len(prepared(TorchKernel(), replace(CELL, cache="hot")).contestant.inputs) == 1
+    cold, hot = (prepared(TorchKernel(), replace(CELL, cache=cache)).contestant for cache in ("cold", "hot"))
+    assert (len(cold.inputs), cold.prepare, cold.hot) == (6, eviction.as_given, False)
+    assert (len(hot.inputs), hot.prepare, hot.hot) == (1, eviction.as_given, True)
+
+
+def test_a_cache_that_no_few_batches_fill_is_emptied_before_each_cold_launch(monkeypatch):
+    cache_of(1000 * KV_BYTES, monkeypatch)
+    cold, hot = (prepared(TorchKernel(), replace(CELL, cache=cache)).contestant for cache in ("cold", "hot"))
+    assert len(cold.inputs) == paged_launches.MOST_TURNS
+    assert cold.prepare.filler.nbytes == 1000 * KV_BYTES
+    assert hot.prepare is eviction.as_given
 
 
 def test_the_tax_is_over_the_same_kernel_without_a_table_and_a_plan_is_told_apart():
