@@ -9,6 +9,8 @@ import torch
 from kvproof_kernels.model_checks import HEADS, check_heads, check_numbers, check_options
 from kvproof_kernels.tiles import CODES, DTYPES, MAX_HEAD_DIM, MAX_REST_DIM, Form
 
+MAX_HIP_FLOAT32_DIM = 256
+"""AMD's compiler spills above."""
 HEAD_DIM_STEP = 16
 """Head and value dims are multiples of this: the compiled kernels rely on aligned rows."""
 KV_SCALES = ("tensor", "head", "token")
@@ -74,6 +76,9 @@ class Geometry:
             f"head_dim {self.head_dim}: a multiple of {HEAD_DIM_STEP}, at most {widest}": (
                 self.head_dim % HEAD_DIM_STEP != 0 or self.head_dim > widest
             ),
+            f"head_dim {self.head_dim}: above {MAX_HEAD_DIM} only with mla and value_dim {MAX_HEAD_DIM}": (
+                self.head_dim > MAX_HEAD_DIM and not (self.mla and self.value_dim == MAX_HEAD_DIM)
+            ),
             f"value_dim {self.value_dim}: a multiple of {HEAD_DIM_STEP}, at most {MAX_HEAD_DIM}": (
                 self.value_dim % HEAD_DIM_STEP != 0 or self.value_dim > MAX_HEAD_DIM
             ),
@@ -83,6 +88,11 @@ class Geometry:
             f"scales a token for {named(self.kv_dtype)}: int8 only": (
                 self.kv_scales == "token" and self.kv_dtype != torch.int8
             ),
+            f"float32 with head_dim or value_dim above {MAX_HIP_FLOAT32_DIM} on an AMD GPU": (
+                is_hip(device)
+                and self.dtype == torch.float32
+                and max(self.head_dim, self.value_dim) > MAX_HIP_FLOAT32_DIM
+            ),
             "float8_e4m3fn on this GPU: compute capability 8.9 or newer only": (
                 self.kv_dtype == torch.float8_e4m3fn and not has_e4m3(device)
             ),
@@ -90,9 +100,13 @@ class Geometry:
         return next((reason for reason, applies in reasons.items() if applies), None)
 
 
+def is_hip(device: torch.device) -> bool:
+    return device.type == "cuda" and torch.version.hip is not None
+
+
 def has_e4m3(device: torch.device) -> bool:
     """Whether ``device`` converts e4m3; the interpreter does, and an AMD chip is Triton's to judge."""
-    if device.type != "cuda" or torch.version.hip:
+    if device.type != "cuda" or is_hip(device):
         return True
     return torch.cuda.get_device_capability(device) >= (8, 9)
 

@@ -117,12 +117,12 @@ Tile = tuple[int, int, int, int]
 TILES: Mapping[tuple[str, int, int], Tile] = {
     ("few", 2, 64): (16, 64, 4, 2),
     ("few", 2, 128): (16, 64, 4, 2),
-    ("few", 2, 256): (16, 32, 4, 2),
+    ("few", 2, 256): (16, 32, 8, 2),
     ("few", 2, 512): (16, 16, 4, 2),
     ("few", 4, 64): (16, 32, 4, 2),
-    ("few", 4, 128): (16, 32, 4, 1),
+    ("few", 4, 128): (16, 16, 4, 1),
     ("few", 4, 256): (16, 16, 8, 1),
-    ("few", 4, 512): (16, 16, 8, 1),
+    ("few", 4, 512): (16, 16, 16, 1),
     ("many", 2, 64): (64, 32, 4, 2),
     ("many", 2, 128): (64, 32, 4, 2),
     ("many", 2, 256): (64, 32, 8, 2),
@@ -130,9 +130,15 @@ TILES: Mapping[tuple[str, int, int], Tile] = {
     ("many", 4, 64): (32, 16, 4, 1),
     ("many", 4, 128): (32, 16, 8, 1),
     ("many", 4, 256): (32, 16, 8, 1),
-    ("many", 4, 512): (16, 16, 8, 1),
+    ("many", 4, 512): (16, 16, 16, 1),
 }
-HIP_TILES: Mapping[tuple[str, int, int], Tile] = {("many", 2, 256): (64, 32, 8, 1)}
+CODE_TILES: Mapping[tuple[str, int, int], Tile] = {("few", 2, 512): (16, 16, 8, 1), ("many", 2, 512): (16, 16, 8, 1)}
+"""Where widening the codes of an 8-bit pool takes the registers that are left."""
+HIP_TILES: Mapping[tuple[str, int, int], Tile] = {
+    ("many", 2, 256): (64, 16, 8, 1),
+    ("few", 2, 512): (16, 16, 4, 2),
+    ("many", 2, 512): (16, 16, 4, 2),
+}
 """Where AMD's compiler spills with what is above."""
 
 # In the interpreter an operation costs the same whatever the tile's size, hence few and big ones.
@@ -157,10 +163,12 @@ def rows_kind(num_pairs: int) -> str:
 def tile_for(kind: str, form: Form, backend: str, place: Place | None = None) -> Configuration:
     """The compiled form of ``form`` for this ``kind`` of rows. ``backend``: "cuda", "hip" or "interpreter".
     ``place``: where it runs; a tile that was measured for just that is preferred."""
-    tiles = TILES if backend != "hip" else {**TILES, **HIP_TILES}
+    tiles = {**TILES, **(CODE_TILES if form.kv_dtype in CODES else {}), **(HIP_TILES if backend == "hip" else {})}
     block_d, block_r = padded(max(form.head_dim, form.value_dim)), rest_of(form.head_dim)
     tuned = None if place is None else tuned_tile(place, kind, form)
     block_m, block_n, num_warps, num_stages = tuned or tiles[kind, form.dtype.itemsize, block_d]
+    if form.token_scales and not tuned:
+        block_n = max(16, block_n // 2)  # two scales a token take registers as well
     if backend == "interpreter":
         block_m, block_n = INTERPRETED_TILES[kind]
     key_type, value_type = operand_types(form, interpreted=backend == "interpreter")

@@ -19,6 +19,7 @@ from kvproof_kernels.block_copy import BlockCopyConfiguration, block_copy_kernel
 from kvproof_kernels.cache_write import WriteConfiguration, cache_write_kernel
 from kvproof_kernels.chips import CHIPS
 from kvproof_kernels.combine import combine_kernel
+from kvproof_kernels.geometry import MAX_HIP_FLOAT32_DIM
 from kvproof_kernels.launch import Compilable
 from kvproof_kernels.machine_code import Line, lines_of
 from kvproof_kernels.moves import MAX_ROW_DIM, move_tile
@@ -75,13 +76,15 @@ def attention_forms() -> Iterator[Form]:
     """What models can fix, but soft cap and ALiBi. Above MAX_HEAD_DIM the keys may hold the values (MLA)."""
     for head_dim, dtype, kv_dtype in product(HEAD_DIMS, DTYPES, (None, *CODES)):
         for mla, token_scales in product((False, True), (False, True)):
-            if mla <= (head_dim > MAX_HEAD_DIM) and token_scales <= (kv_dtype == torch.int8):
+            if mla == (head_dim > MAX_HEAD_DIM) and token_scales <= (kv_dtype == torch.int8):
                 value_dim = min(head_dim, MAX_HEAD_DIM)
                 yield Form(head_dim, value_dim, dtype, kv_dtype or dtype, mla=mla, token_scales=token_scales)
 
 
 def is_supported(form: Form, target: str) -> bool:
-    """Whether the chip converts the codes of the pools: NVIDIA's do e4m3 from compute capability 8.9 on."""
+    """What ``Geometry.unsupported`` says of a chip: NVIDIA's convert e4m3 from compute capability 8.9 on."""
+    if CHIPS[target].target.backend == "hip":
+        return form.dtype != torch.float32 or max(form.head_dim, form.value_dim) <= MAX_HIP_FLOAT32_DIM
     return form.kv_dtype != torch.float8_e4m3fn or target != "sm_80"
 
 

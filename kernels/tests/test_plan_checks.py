@@ -53,6 +53,7 @@ def test_tensors_that_fitted_once_do_not_excuse_others(paged):
     ("changed", "message"),
     [
         ({"head_dim": 592}, "head_dim 592: a multiple of 16, at most 576"),
+        ({"head_dim": 528}, "head_dim 528: above 512 only with mla and value_dim 512"),
         ({"head_dim": 40}, "head_dim 40: a multiple of 16, at most 576"),
         ({"value_dim": 528}, "value_dim 528: a multiple of 16, at most 512"),
         ({"dtype": torch.float64}, "dtype float64: float16, bfloat16, float32 only"),
