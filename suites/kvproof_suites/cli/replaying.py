@@ -24,6 +24,10 @@ LIMIT, BLOCK_SIZE, NUM_BLOCKS = 2_000, 16, 4_096
 enough that a trace keeps it full."""
 
 
+OTHER_BLOCK_SIZES = (1, 8, 32, 64, 128, 256)
+"""As much memory in other blocks, which the report holds against the kernels' speed at them."""
+
+
 @dataclass(frozen=True)
 class Replayed:
     """One trace through one allocator."""
@@ -125,6 +129,13 @@ def replay_through(
             raise AllocatorFailed(f"{implementation.name}: {type(error).__name__}: {error}") from error
         caches = callable(getattr(allocator, "cached_prefix", None))
         yield Replayed(trace, implementation.name, block_size, num_blocks, outcome, caches)
+
+
+def replay_other_block_sizes(implementation: Implementation, trace: Trace) -> Iterator[Replayed]:
+    """One allocator through the same requests, in as much memory as the defaults give, cut otherwise."""
+    for block_size in OTHER_BLOCK_SIZES:
+        num_blocks = BLOCK_SIZE * NUM_BLOCKS // block_size
+        yield from replay_through([implementation], trace, block_size=block_size, num_blocks=num_blocks)
 
 
 class AllocatorFailed(Exception):

@@ -43,6 +43,10 @@ def test_the_template_conforms_to_every_law_and_the_report_says_so(tmp_path):
     }
     run = read_run(folder)
     assert {record["implementation"] for record in run.latest("replay")} == set(replaying.ALLOCATORS.split(","))
+    memory = {r["block_size"] * r["num_blocks"] for r in run.latest("replay") if r["implementation"] == "paged"}
+    assert memory == {replaying.BLOCK_SIZE * replaying.NUM_BLOCKS}
+    sizes = sorted(r["block_size"] for r in run.latest("replay") if r["implementation"] == "paged")
+    assert sizes == sorted([replaying.BLOCK_SIZE, *replaying.OTHER_BLOCK_SIZES])
     assert {record["outcome"] for record in run.latest("law")} <= {"verified", "refused", "not_run"}
 
 
