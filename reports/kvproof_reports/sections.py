@@ -101,6 +101,7 @@ def serving_sections(found: Sequence[Chart], columns: Sequence[Subject]) -> list
         hint = (
             "The same requests through each allocator. Waste: slots held without a token. Running: requests at a time."
         )
+        hint += "" if sides else " Kernels and replays share no two block sizes here, so that no best one is named."
         chosen = capacity_facets(replayed) if plot else capacity_facets(replayed)[:1]
         sections.append(Section("replay", "Capacity against block size", hint, chosen, plot, table))
     return sections
