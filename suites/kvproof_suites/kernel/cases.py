@@ -139,7 +139,7 @@ SCALES: dict[str, Any] = {"k_scale": 0.25, "v_scale": 0.5}
 A_HEAD: dict[str, Any] = {"kv_scales": "head", "num_kv_heads": 2}
 A_TOKEN: dict[str, Any] = {"kv_scales": "token", "kv_dtype": "int8"}
 
-LATENT = (Case(MIXED, **MLA), Case(decode(17, 33), block_size=3, **MLA))
+LATENT = (Case(MIXED, **MLA), Case(decode(17, 33), block_size=3, **MLA), Case(decode(17), **DEEPSEEK))
 LATENT_FULL = (
     *(Case(((40, 1), (33, 5)), dtype=dtype, **DEEPSEEK) for dtype in ("float16", "bfloat16", "float32")),
     Case(decode(129, 64), block_size=64, **DEEPSEEK),

@@ -152,10 +152,28 @@ def test_a_plan_that_reuses_an_earlier_launch_has_its_own_contents(
     judge(drawn, kernel, (launch(query, pools), None), report_ratio)
 
 
+@pytest.mark.law("G14")
+@pytest.mark.parametrize(
+    "case", by_tier((Case(decode(3, 700, 17)),), (Case(decode(5, 3, 9)), Case(decode(1, 1, 1300))))
+)
+def test_a_plan_that_reuses_an_earlier_launch_has_its_own_lengths(
+    kernel: KernelUnderTest, case: Case, seed: int, report_ratio: Callable[[float], None]
+) -> None:
+    """Another sequence is the long one, so that another one's context is split; the table is as wide as before."""
+    require(kernel, case, "graph")
+    generator = torch.Generator().manual_seed(seed)
+    earlier, _, _ = planned(kernel, draw(replace(case, seqs=decode(600, 3, 1)), generator), width=90)
+    drawn = draw(case, generator)
+    launch, query, pools = planned(kernel, drawn, earlier, width=90)
+    judge(drawn, kernel, (launch(query, pools), None), report_ratio)
+
+
 def planned(
-    under_test: KernelUnderTest, drawn: Drawn, reuse: Launch | None = None
+    under_test: KernelUnderTest, drawn: Drawn, reuse: Launch | None = None, width: int | None = None
 ) -> tuple[Launch, torch.Tensor, KVPools]:
-    """A launch for ``drawn``, and what to call it with."""
+    """A launch for ``drawn``, and what to call it with; ``width``: of the block table."""
     pools = place_drawn(under_test, drawn)
-    launch = under_test.kernel.plan(drawn.spec, step_tensors(drawn.pages, under_test.device), reuse)
+    extra_width = 2 if width is None else width - max(map(len, drawn.pages.tables))
+    batch = step_tensors(drawn.pages, under_test.device, extra_width=extra_width)
+    launch = under_test.kernel.plan(drawn.spec, batch, reuse)
     return launch, drawn.query.to(under_test.device), pools

@@ -26,13 +26,19 @@ BY_ORACLE = tuple(
 )
 BY_ORACLE_FULL = tuple(replace(case, return_lse=True) for case in OPTIONS_FULL)
 
-CUT = (Case(decode(600, 20), return_lse=True), Case(((600, 3), (20, 1)), sinks=True, return_lse=True))
+CUT = (
+    Case(decode(600, 20), return_lse=True),
+    Case(((600, 3), (20, 1)), sinks=True, return_lse=True),
+    Case(decode(8000), head_dim=256, group_size=8, return_lse=True),
+)
 CUT_FULL = (
     Case(decode(700, 300), window=515, return_lse=True),
     Case(((520, 8), (20, 1)), num_kv_heads=2, softcap=30.0, alibi=True, sinks=True, return_lse=True),
     Case(decode(1030), dtype="bfloat16", sinks=True, return_lse=True),
 )
-"""Long beside the others, so that a kernel that splits contexts does: what counts once has to count once still."""
+"""Long beside the others, so that a kernel that splits contexts does: what counts once has to count once still.
+
+The last of CUT is in so many parts that merging them may take several steps."""
 
 ODD_SHAPES = (
     Case(MIXED, head_dim=80),

@@ -34,6 +34,9 @@ CASES = (
 )
 """Tails of every length; chunks that begin where the prefix ends, and inside it; sequences without a tail."""
 
+INSIDE = (Case(decode(27, 27), shared_blocks=2), Case(((27, 5), (27, 1)), shared_blocks=1, block_size=64))
+"""Two that end inside the prefix, as samples of one prompt do: what follows in their last block nobody has written."""
+
 FULL = (
     Case(decode(40), shared_blocks=2),
     Case(((600, 24), (530, 18), (520, 8)), shared_blocks=32),
@@ -100,6 +103,20 @@ def test_output_and_lse_are_those_of_each_sequence_by_itself(
     case = with_lse_if_declared(kernel, replace(case, return_lse=True))
     require(kernel, case)
     drawn = draw(case, torch.Generator().manual_seed(seed))
+    batch = told(drawn.pages, case, 0, kernel.device)
+    output = attend(kernel, drawn.spec, drawn.pages, drawn.query, place_drawn(kernel, drawn), batch)
+    judge(drawn, kernel, output, report_ratio)
+
+
+@pytest.mark.parametrize("case", by_tier((CASES[0], INSIDE[0]), (*CASES, *INSIDE)))
+def test_what_nobody_wrote_in_the_last_block_of_a_prefix_is_harmless(
+    kernel: KernelUnderTest, case: Case, seed: int, report_ratio: Callable[[float], None]
+) -> None:
+    case = with_lse_if_declared(kernel, replace(case, return_lse=True))
+    require(kernel, case, "dirty_tail")
+    drawn = draw(case, torch.Generator().manual_seed(seed))
+    unowned = drawn.pages.unowned_slots()
+    drawn.keys[unowned], drawn.values[unowned] = torch.nan, torch.nan
     batch = told(drawn.pages, case, 0, kernel.device)
     output = attend(kernel, drawn.spec, drawn.pages, drawn.query, place_drawn(kernel, drawn), batch)
     judge(drawn, kernel, output, report_ratio)

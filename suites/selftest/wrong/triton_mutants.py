@@ -76,6 +76,16 @@ class TritonValuesWithTheStrideOfKeys(TritonMutant):
     )  # fmt: skip
 
 
+class TritonRestOfTheKeysIsTheirStart(TritonMutant):
+    """A latent key is multiplied in two parts, and the second begins where the first does."""
+
+    module, old, new = (
+        "attention",
+        "stride_key_block, stride_key_offset, rest_dims, head_dim",
+        "stride_key_block, stride_key_offset, rest_dims - BLOCK_D, head_dim",
+    )
+
+
 class TritonOwnTokenIsHidden(TritonMutant):
     module, old, new = "attention", "(distance <= 0)", "(distance < 0)"
 
@@ -124,6 +134,7 @@ WRONG: dict[str, Wrong] = {
         Wrong(TritonLastTileIsLost, "G9", "ours", "a tile that holds one token is left out"),
         Wrong(TritonHiddenScoresAreFinite, "G6", "ours", "a hidden score is -1e4"),
         Wrong(TritonValuesWithTheStrideOfKeys, "G13", "local-inference-lab/vllm#17", "one offset serves two tensors"),
+        Wrong(TritonRestOfTheKeysIsTheirStart, "G13", "ours", "the rotary dims of a latent key are its first ones"),
         Wrong(TritonOwnTokenIsHidden, "G19", "ours", "a query does not see its own token"),
         Wrong(TritonWindowIsOneWider, "G11", "ours", "the window holds one token more"),
         Wrong(TritonRowsAndHeadsSwapped, "G19", "ours", "rows of a packed group are counted as heads"),

@@ -52,6 +52,26 @@ class TritonSplitsWeighTheSame(TritonMutant):
     module, old, new = "combine", "weights = tl.exp2(logits - shift)", "weights = tl.where(exists, 1.0, 0.0)"
 
 
+class TritonMergeStopsAfterOneTile(TritonMutant):
+    module, old, new = "combine", "range(first, end, BLOCK_P)", "range(first, min(end, first + BLOCK_P), BLOCK_P)"
+
+
+class TritonMergedOutputIsNotRescaled(TritonMutant):
+    module, old, new = "combine", "accumulator = accumulator * rescale", "accumulator = accumulator"
+
+
+class TritonPrefixGoesBeyondTheContexts(TritonMutant):
+    """Down to the end of its last block, which no sequence has reached."""
+
+    module, old, new = "work", "min(common_prefix_len, int(positions.max(initial=-1)) + 1)", "common_prefix_len"
+
+
+class TritonReuseKeepsThePartsOfTheFirst(TritonMutant):
+    module, old, new = "plan", "        self.work.partial_start.copy_(work.partial_start)", (
+        "        if not self.work.partial_start.any():\n            self.work.partial_start.copy_(work.partial_start)"
+    )  # fmt: skip
+
+
 class TritonMergedLseInBaseTwo(TritonMutant):
     module, old, new = "combine", "(maximum + tl.log2(divisor)) * LN_2", "maximum + tl.log2(divisor)"
 
@@ -68,6 +88,10 @@ WRONG: dict[str, Wrong] = {
         Wrong(TritonPrefixIsReadTwice, "G21", "ours", "the common prefix is read with its own rows too"),
         Wrong(TritonSplitsByTheTablesWidth, "G17", "ours", "splits are planned from the width of the table"),
         Wrong(TritonSplitsWeighTheSame, "G9", "ours", "the merge takes the mean of the splits"),
+        Wrong(TritonMergeStopsAfterOneTile, "G9", "ours", "of many splits the first few are merged"),
+        Wrong(TritonMergedOutputIsNotRescaled, "G9", "ours", "merging many splits keeps an old maximum"),
+        Wrong(TritonPrefixGoesBeyondTheContexts, "G21", "ours", "the prefix is read to the end of its last block"),
+        Wrong(TritonReuseKeepsThePartsOfTheFirst, "G14", "ours", "a plan in an earlier one's buffers merges its rows"),
         Wrong(TritonMergedLseInBaseTwo, "G9", "ours", "the merged LSE is a logarithm to base 2"),
     )
 }
