@@ -7,7 +7,7 @@ from typing import Any
 
 from kvproof_reports.compare import Comparison
 from kvproof_reports.tables import Column, Table, number, text
-from kvproof_reports.workload import shape_title
+from kvproof_reports.workload import condition_title, shape_title
 
 Record = Mapping[str, Any]
 
@@ -26,7 +26,7 @@ def comparison_table(comparison: Comparison) -> Table:
     rows = [
         {
             "implementation": row.workload["implementation"],
-            "workload": row.workload["operation"] or shape_title(row.workload),
+            "workload": _title(row.workload),
             "table": row.workload["table"],
             "block_size": row.workload["block_size"],
             **{f"ms_{index}": row.median_ms.get(run) for index, run in enumerate(comparison.columns)},
@@ -37,6 +37,10 @@ def comparison_table(comparison: Comparison) -> Table:
         for row, told in zip(comparison.rows, answers, strict=True)
     ]
     return Table("runs", shown, rows)
+
+
+def _title(workload: Record) -> str:
+    return ", ".join(filter(None, (workload["operation"] or shape_title(workload), condition_title(workload))))
 
 
 NAMES = {"cpu": "CPU", "num_cpus": "logical cores", "gpu": "GPU", "python": "Python"}

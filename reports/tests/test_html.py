@@ -12,6 +12,7 @@ from kvproof_reports.curves import MOST_ROWS
 from kvproof_reports.extras import MissingExtra
 from kvproof_reports.html import render_html, write_html
 from kvproof_reports.records import read_run
+from kvproof_reports.samples import sample_fields
 
 HOSTILE = "<script>alert(7)</script>\"'&{{7*7}}"
 
@@ -192,6 +193,21 @@ def test_several_runs_are_merged_with_ratios(build):
     assert "torch @ b" in page.text
     assert "3.00 1.50 0.500" in page.sections["runs"]
     assert "torch @ b , block size 256" in page.sections["verdict"]
+
+
+def test_a_run_beside_another_says_faster_slower_same_or_cannot_tell_under_one_condition(build):
+    runs = []
+    for name, factor in (("a", 1.0), ("b", 1.5)):
+        run = build(name)
+        for cache in ("cold", "hot"):
+            samples = [(factor if cache == "cold" else 1.0) * (1 + 0.001 * (index % 7)) for index in range(40)]
+            run.decode("torch", cache=cache, mode="eager", **sample_fields(samples))
+        runs.append(read_run(run.writer.folder))
+
+    text = Page(render_html(runs)).sections["runs"]
+
+    assert re.search(r"cold, eager identity 16 1.00 1.50 1.50 1.49\d to 1.50\d slower", text)
+    assert re.search(r"hot, eager identity 16 1.00 1.00 1.00 0.99\d to 1.00\d same", text)
 
 
 def test_a_reason_links_to_public_reports_and_to_https_alone(build):
