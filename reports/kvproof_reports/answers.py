@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kvproof_reports.figures import plural
+from kvproof_reports.figures import percent, plural
 from kvproof_reports.samples import processes_of
 from kvproof_reports.statistics import CANT_TELL, CONFIDENCE, FEWEST_SAMPLES, THRESHOLD, compare
 
@@ -38,7 +38,7 @@ class Told:
 def tell(before: Record, after: Record, threshold: float = THRESHOLD, confidence: float = CONFIDENCE) -> Told:
     """Both records are timed. ``threshold`` and ``confidence`` as for ``statistics.compare``."""
     ratio = after["median_ms"] / before["median_ms"] if before["median_ms"] else math.inf
-    if (why := _unfit(before, "before") or _unfit(after, "after")) is not None:
+    if (why := _unfit(before, "before", threshold) or _unfit(after, "after", threshold)) is not None:
         return Told(CANT_TELL, ratio, None, None, why)
     found = compare(
         before["samples_ms"],
@@ -52,8 +52,12 @@ def tell(before: Record, after: Record, threshold: float = THRESHOLD, confidence
     return Told(found.answer, found.ratio, found.low, found.high, why)
 
 
-def _unfit(record: Record, when: str) -> str | None:
-    """Why nothing can be concluded from this record, whatever the other one says."""
+def _unfit(record: Record, when: str, threshold: float) -> str | None:
+    """Why nothing can be concluded from this record, whatever the other one says.
+
+    On a busy machine all samples of a run may be slow alike, which no interval shows; but the system knows how long the
+    threads waited for a core, and a difference that is smaller than that may be nothing else.
+    """
     samples = record["samples_ms"]
     if samples is None:
         return f"no samples {when}: its results file is of version {record['schema_version']}"
@@ -61,4 +65,6 @@ def _unfit(record: Record, when: str) -> str | None:
         return f"{plural(len(samples), 'sample')} {when}, and {FEWEST_SAMPLES} are the fewest that tell anything"
     if (record["clocks"] or {}).get("throttled"):
         return f"the GPU held itself back (throttled) {when}"
+    if (record["waited"] or 0) > threshold:
+        return f"the machine was busy {when}: threads waited for a core for {percent(record['waited'])} of the time"
     return None

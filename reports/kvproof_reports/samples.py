@@ -65,7 +65,12 @@ def together(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     change = fields["median_ms"] / last["median_ms"]
     rates = {name: last[name] / change for name in RATES if last[name] is not None}
     per_time = {"ns_per_token": last["ns_per_token"] and last["ns_per_token"] * change}
-    return {**last, **fields, **rates, **per_time, "tax": None}
+    return {**last, **fields, **rates, **per_time, "tax": None, "waited": _mean([one["waited"] for one in known])}
+
+
+def _mean(shares: Sequence[float | None]) -> float | None:
+    found = [share for share in shares if share is not None]
+    return sum(found) / len(found) if found else None
 
 
 RATES = ("tokens_per_second", "gb_per_second", "share_of_roof")

@@ -98,6 +98,7 @@ THROTTLED = {"sm_mhz": 900, "throttled": True}
     [
         ({"samples_ms": None}, {}, "no samples before"),
         ({}, {"samples_ms": [2.0] * 5}, "5 samples after, and 6 are the fewest that tell anything"),
+        ({"waited": 0.2}, {}, "the machine was busy before: threads waited for a core for 20.0 % of the time"),
         ({}, {"clocks": THROTTLED}, r"the GPU held itself back \(throttled\) after"),
     ],
 )
@@ -111,6 +112,16 @@ def test_what_can_not_be_told_says_why_and_has_no_interval(build, first, second,
     told = row.answers()["after"]
     assert (told.answer, told.interval) == (CANT_TELL, "")
     assert re.match(why, told.why)
+
+
+def test_a_machine_that_was_hardly_busy_is_fit(build):
+    before, after = build("before"), build("after")
+    sampled(before, waited=0.02)
+    sampled(after, 1.5, waited=0.02)
+
+    (row,) = compare_runs(runs_of(before, after)).rows
+
+    assert row.answers()["after"].answer == SLOWER
 
 
 def test_a_row_that_the_first_run_lacks_has_no_answer(build):

@@ -35,12 +35,13 @@ def test_many_samples_are_thinned_evenly_and_still_counted():
 def test_records_of_several_processes_become_one_with_all_samples_and_figures_made_anew(build):
     run = build("a")
     for factor in (1.0, 1.2):
-        run.decode(**{**sample_fields([factor * one for one in TEN]), "tokens_per_second": 4000.0 / factor, "tax": 0.1})
+        rates = {"tokens_per_second": 4000.0 / factor, "tax": 0.1, "waited": factor / 10}
+        run.decode(**{**sample_fields([factor * one for one in TEN]), **rates})
     merged = together(read_run(run.writer.folder).records)
     assert (merged["num_samples"], processes_of(merged)) == (20, [10, 10])
     assert 2.0 < merged["median_ms"] < 2.4
     assert merged["tokens_per_second"] == pytest.approx(8000.0 / merged["median_ms"])
-    assert merged["tax"] is None
+    assert (merged["tax"], merged["waited"]) == (None, pytest.approx(0.11))
 
 
 def test_a_record_without_samples_adds_none(build):
