@@ -18,7 +18,7 @@ import triton.language as tl
 from torch import Tensor
 
 from kvproof_kernels.launch import as_bits, launch
-from kvproof_kernels.moves import check_move_pools, check_token_scales, move_tile, row_strides, scale_strides
+from kvproof_kernels.moves import block_pairs, check_move_pools, check_token_scales, move_tile, row_strides, scale_strides
 from kvproof_kernels.tiles import CopyConfiguration
 
 SCALE_STRIDES = [
@@ -120,13 +120,13 @@ def copy_blocks(
     Raises:
         ValueError: a destination is another pair's source or destination, an id lies outside the pool, or a pool or
             scale does not fit. Nothing is copied then.
-        TypeError: a dtype does not fit.
+        TypeError: a dtype does not fit, or an id is no integer.
     """
     check_move_pools(key_pool, value_pool)
     if _lies_in(value_pool, key_pool):
         value_pool, value_scale = None, None if _lies_in(value_scale, key_scale) else value_scale
     _check_scales(key_pool, value_pool, key_scale, value_scale)
-    pairs = [(int(source), int(destination)) for source, destination in copies]
+    pairs = block_pairs(copies)
     _check_copies(pairs, key_pool.shape[0])
     if not pairs:
         return

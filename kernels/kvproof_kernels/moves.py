@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Iterable
+
 import torch
 from torch import Tensor
 
@@ -37,6 +40,17 @@ def scale_strides(scale: Tensor | float | None) -> tuple[int, ...]:
     """Block, offset and head: a scale of a head is the same in every slot, a number everywhere."""
     own = scale.stride() if isinstance(scale, Tensor) else ()
     return (0,) * (3 - len(own)) + own
+
+
+def block_pairs(copies: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """(source, destination) block ids; TypeError for one that is no integer."""
+    pairs = []
+    for source, destination in copies:
+        try:
+            pairs.append((operator.index(source), operator.index(destination)))
+        except TypeError:
+            raise TypeError(f"copy ({source}, {destination}): a block id must be an integer") from None
+    return pairs
 
 
 def check_move_pools(key_pool: Tensor, value_pool: Tensor | None) -> None:

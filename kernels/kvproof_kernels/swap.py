@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
+from kvproof_kernels.moves import block_pairs
 from kvproof_kernels.tensor_checks import shape_of
 
 Run = tuple[int, int, int]
@@ -33,7 +34,10 @@ def host_pool(device_pool: Tensor, num_blocks: int) -> Tensor:
     """
     _check_packed("device_pool", device_pool)
     packed = torch.empty(
-        num_blocks * device_pool[0].numel(), dtype=device_pool.dtype, pin_memory=device_pool.device.type != "cpu"
+        num_blocks * device_pool[0].numel(),
+        dtype=device_pool.dtype,
+        device="cpu",
+        pin_memory=device_pool.device.type != "cpu",
     )
     return packed.as_strided((num_blocks, *device_pool.shape[1:]), (device_pool[0].numel(), *device_pool.stride()[1:]))
 
@@ -56,13 +60,13 @@ def swap_blocks(sources: Sequence[Tensor], destinations: Sequence[Tensor], copie
     Raises:
         ValueError: an id lies outside its pool, a destination comes twice, or two pools do not fit each other; host
             memory that is not pinned and a pool on a GPU. Nothing is copied then.
-        TypeError: two pools differ in dtype.
+        TypeError: two pools differ in dtype, or an id is no integer.
     """
     if len(sources) != len(destinations):
         raise ValueError(f"{len(sources)} sources and {len(destinations)} destinations; each pool needs its other side")
     for i, (source, destination) in enumerate(zip(sources, destinations, strict=True)):
         _check_fit(f"sources[{i}]", source, f"destinations[{i}]", destination)
-    pairs = [(int(source), int(destination)) for source, destination in copies]
+    pairs = block_pairs(copies)
     for source, destination in zip(sources, destinations, strict=True):
         _check_ids(pairs, source.shape[0], destination.shape[0])
     runs = merge_runs(pairs)

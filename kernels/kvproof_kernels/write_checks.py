@@ -46,6 +46,8 @@ def check_write(
     if value is not None and value_pool is not None:
         check_shape("value", value, (key.shape[0], *value_pool.shape[2:]))
         check_same_dtype("value", value, "key", key)
+        if value_pool.data_ptr() == key_pool.data_ptr():
+            raise ValueError("key_pool and value_pool begin in the same place; MLA's keys are written without values")
         rows["value"] = value
     check_shape("slot_mapping", slot_mapping, (key.shape[0],))
     check_dtype("slot_mapping", slot_mapping, torch.int64)

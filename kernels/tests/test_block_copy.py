@@ -160,3 +160,9 @@ def test_no_copies_is_no_work():
     before = bits(pools[0]).clone()
     copy_blocks(*pools, [])
     assert torch.equal(bits(pools[0]), before)
+
+
+def test_a_block_id_is_an_integer_and_no_number_near_one():
+    pool = torch.zeros(4, 16, 2, 64)
+    with pytest.raises(TypeError, match=r"copy \(1.9, 2\): a block id must be an integer"):
+        copy_blocks(pool, pool.clone(), [(0, 1), (1.9, 2)])

@@ -144,3 +144,9 @@ def test_slots_beyond_2_to_the_31_elements_are_reached():
     write_cache(key, -key, *pools, torch.tensor([num_blocks * 16 - 1]))
     assert torch.equal(pools[0][-1, 15], key[0])
     assert torch.equal(pools[1][-1, 15], -key[0])
+
+
+def test_values_do_not_overwrite_the_keys_of_one_pool():
+    pool, rows = torch.zeros(4, 16, 2, 64), torch.ones(2, 3, 2, 64)
+    with pytest.raises(ValueError, match="key_pool and value_pool begin in the same place; .* without values"):
+        write_cache(*rows, pool, pool, torch.tensor([0, 1, 2]))

@@ -156,3 +156,14 @@ def test_host_memory_for_a_gpu_is_pinned(monkeypatch):
     assert host_pool(transposed, 5).stride() == (32, 1, 4)
     assert host_pool(packed, 5).shape == (5, 4)
     assert made == [True, False]
+
+
+def test_a_block_id_is_an_integer_and_no_number_near_one():
+    pool = torch.zeros(4, 16, 2, 64)
+    with pytest.raises(TypeError, match=r"copy \(1.9, 2\): a block id must be an integer"):
+        swap_blocks([pool], [pool.clone()], [(0, 1), (1.9, 2)])
+
+
+def test_host_memory_is_there_whatever_the_default_device_is():
+    with torch.device("meta"):
+        assert host_pool(torch.zeros(4, 16, 2, 64, device="cpu"), 3).device.type == "cpu"
