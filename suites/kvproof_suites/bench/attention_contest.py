@@ -37,6 +37,8 @@ class AttentionContest:
     churned: Churned
     seed: int
     clock: Clock
+    num_layers: int | None = None
+    """Of the model, where there is one."""
     examined: set[Any] = field(default_factory=set)
     """(implementation, point, heads) that were found to compute anew what is asked anew."""
 
@@ -101,6 +103,8 @@ class AttentionContest:
             told = rates(cell, own.launch_seconds, self.device) | {"tax": tax(timings, name, cell)}
             if cell.table != "dense":
                 told |= {"plan_ms": 1e3 * own.plan_seconds, "breakeven_launches": breakeven_launches(own, costs)}
+            if self.num_layers is not None:
+                told["step_ms"] = 1e3 * own.of(self.num_layers)
             return told
 
         return figures

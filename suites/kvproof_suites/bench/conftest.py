@@ -59,7 +59,7 @@ def contests(
     kernels = {n: KernelUnderTest(n, one.kernel, device) for n, one in implementations.items() if one.kernel}
     makers = {n: MakeAllocator(n, one.allocator) for n, one in implementations.items() if one.allocator}
     host, clock = HostClock(), clock_for(device)
-    attention = AttentionContest(kernels, device, churned_tables, seed, clock)
+    attention = AttentionContest(kernels, device, churned_tables, seed, clock, bench_plan.num_layers)
     moves = BlockMoves(kernels, device, churned_tables, seed)
     preparations: dict[str, Preparation] = {
         **dict.fromkeys(ATTENTION, attention),

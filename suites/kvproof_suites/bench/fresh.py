@@ -6,7 +6,7 @@ keys, so that they may not differ beyond noise; and the answer to the last new q
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -19,8 +19,8 @@ from kvproof_suites.bench.problem import Contents, Problem, expect_one
 from kvproof_suites.outcome import LawBroken
 
 NUM_PAIRS = 9
-NOISE = 0.25
-"""A cache of results saves far more than this share; a noisy machine seldom shows it in the median of nine pairs."""
+NOISE = 0.5
+"""A cache of results saves more than this share. Noise does not in the median of nine pairs, nor in two such sets."""
 
 
 def require_no_kept_results(
@@ -35,16 +35,13 @@ def require_no_kept_results(
     query = contents.query.clone()
     generator = torch.Generator(query.device).manual_seed(NUM_PAIRS)
     launch(query)
-    fresh: list[float] = []
-    repeated: list[float] = []
-    for _ in range(NUM_PAIRS):
-        drawn = torch.randn(query.shape, generator=generator, device=query.device).to(query.dtype)
-        for samples in (fresh, repeated):
-            query.copy_(drawn)
-            seconds, output = clock.time(launch, query)
-            samples.append(seconds)
-    found = compare(fresh, repeated, threshold=NOISE)
-    if found.answer == FASTER:
+    for _ in range(2):
+        drawn = [torch.randn(query.shape, generator=generator, device=query.device) for _ in range(NUM_PAIRS)]
+        fresh, repeated, output = _in_turns(launch, query, [one.to(query.dtype) for one in drawn], clock)
+        found = compare(fresh, repeated, threshold=NOISE)
+        if found.answer != FASTER:
+            break
+    else:
         raise LawBroken(
             f"not timed: the same query once more takes {found.ratio:.2f} of the time of a new one "
             f"({found.low:.2f} to {found.high:.2f}), with the same keys: results seem to be kept"
@@ -56,3 +53,17 @@ def require_no_kept_results(
             f"not timed: a new query in the same tensor gets an answer {distance:.3g} times its error bound away from "
             "attention: results seem to be kept"
         )
+
+
+def _in_turns(
+    launch: Callable[[Tensor], Any], query: Tensor, drawn: Sequence[Tensor], clock: Clock
+) -> tuple[list[float], list[float], Any]:
+    """Seconds on each of ``drawn``, on each of them once more, and the last output."""
+    samples: tuple[list[float], list[float]] = ([], [])
+    for one in drawn:
+        for taken in samples:
+            query.copy_(one)
+            clock.rest()
+            seconds, output = clock.time(launch, query)
+            taken.append(seconds)
+    return *samples, output

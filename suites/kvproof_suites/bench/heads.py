@@ -84,8 +84,9 @@ def parse_heads(text: str, head_dim: int, dtype: str, kv_dtype: str | None, devi
     return _checked(Heads(int(plain[1]), int(plain[2]), head_dim, dtype, kv_dtype))
 
 
-def heads_of_model(config: Mapping[str, Any], device: str) -> Heads:
-    """Of a parsed Hugging Face ``config.json``: query heads, key heads, dims and the element type.
+def heads_of_model(config: Mapping[str, Any], device: str) -> tuple[Heads, int]:
+    """Of a parsed Hugging Face ``config.json``: query heads, key heads, dims and the element type; and how many layers
+    keep keys and values.
 
     Raises:
         ValueError: a field that is missing, or a type that is not one of DTYPES.
@@ -101,9 +102,10 @@ def heads_of_model(config: Mapping[str, Any], device: str) -> Heads:
     _known("config.json: dtype", dtype, DTYPES)
     if shape.latent_rank is not None:
         latent = (shape.latent_rank + shape.rope_dim, dtype, None, shape.latent_rank)
-        return _checked(Heads(num_q_heads, 1, *latent, mla=True))
+        return _checked(Heads(num_q_heads, 1, *latent, mla=True)), shape.num_layers
     value_dim = None if shape.value_dim == shape.head_dim else shape.value_dim
-    return _checked(Heads(num_q_heads, shape.num_kv_heads, shape.head_dim, dtype, None, value_dim))
+    plain = Heads(num_q_heads, shape.num_kv_heads, shape.head_dim, dtype, None, value_dim)
+    return _checked(plain), shape.num_layers
 
 
 def native_dtype(device: str) -> str:

@@ -34,6 +34,8 @@ class Plan:
     """Of requests with a common prefix, in the serving workload."""
     seconds: float
     """Budget of a row, once it is warm."""
+    num_layers: int | None = None
+    """Of the model, where there is one: what a step of it costs is told then."""
 
     def cells(self, group: str) -> list[Cell] | list[HostCell]:
         chosen = [cell for cell in self.kernels if cell.group == group]
@@ -71,11 +73,12 @@ def make_plan(
         cells = kernel_cells(chosen, device)
     except ProfileError as error:
         raise ProfileError(_by_option(str(error), given)) from None
+    num_layers = None
     if model is not None:
-        heads = read_model(Path(model), device)
+        heads, num_layers = read_model(Path(model), device)
         cells = list(dict.fromkeys(replace(cell, heads=heads) for cell in cells))
     shares = chosen.serving.shares if chosen.serving else ()
-    return Plan(tuple(cells), tuple(host_cells(chosen)), tuple(map(float, shares)), chosen.seconds)
+    return Plan(tuple(cells), tuple(host_cells(chosen)), tuple(map(float, shares)), chosen.seconds, num_layers)
 
 
 def _overridden(profile: Profile, given: Mapping[str, Any]) -> Profile:
@@ -104,8 +107,8 @@ def host_cells(profile: Profile) -> list[HostCell]:
     ]
 
 
-def read_model(path: Path, device: str) -> Heads:
-    """Of a Hugging Face ``config.json``."""
+def read_model(path: Path, device: str) -> tuple[Heads, int]:
+    """Heads and layers of a Hugging Face ``config.json``."""
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(config, dict):

@@ -17,7 +17,7 @@ from kvproof_suites.kernel.oracle import Attended, attend_dense
 
 JUDGED_SCORES = 2**16
 """Products of a query and a key that are done again in float64 for one problem, about."""
-FEWEST_JUDGED = 16
+FEWEST_JUDGED = 8
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from kvproof_suites.bench.clocks import Call, Clock, undisturbed
 from kvproof_suites.bench.gpu_state import GpuState, Read, summarize
 from kvproof_suites.bench.timing import FEWEST_SAMPLES, Timing, enough, pinned_threads
+from kvproof_suites.bench.waiting import longest_wait_seconds, waited_ns
 
 MOST_TURNS = 8
 """Of a quick contestant, while the slowest takes one."""
@@ -45,6 +46,7 @@ class Runner:
         """Compilation, allocation and first touch are over after this, and every output has been checked once."""
         self.contestant, self.clock = contestant, clock
         self.samples: list[float] = []
+        self.waits: list[float | None] = []
         for place, given in enumerate(contestant.inputs):
             contestant.check(place, contestant.call(contestant.prepare(given)))
         captured = contestant.mode == "graph"
@@ -56,6 +58,14 @@ class Runner:
     def median_seconds(self) -> float:
         return statistics.median(self.samples) if self.samples else 1.0
 
+    @property
+    def waited(self) -> float | None:
+        """Share of a sample in which a thread waited for a core, the median of them."""
+        shares = [
+            min(1.0, wait / taken) for wait, taken in zip(self.waits, self.samples, strict=True) if wait is not None
+        ]
+        return statistics.median(shares) if shares else None
+
     def is_done(self, seconds: float) -> bool:
         return enough(self.samples) or (self.spent_seconds >= seconds and len(self.samples) >= FEWEST_SAMPLES)
 
@@ -65,7 +75,9 @@ class Runner:
         given = place if self.by_place else one.prepare(one.inputs[place])
         if one.hot:
             self.call(given)
+        waited = waited_ns()
         seconds, result = self.clock.time(self.call, given)
+        self.waits.append(longest_wait_seconds(waited, waited_ns()))
         one.check(place, result)
         self.samples.append(seconds)
         self.spent_seconds += time.monotonic() - start
@@ -91,7 +103,9 @@ def race(
         runners = _attempt({key: partial(Runner, one, clock) for key, one in contestants.items()}, told)
         states = _take_turns(runners, clock, read_state, told, seconds, random.Random(seed))
     about = summarize(states)
-    return told | {key: Timing(tuple(one.samples), about) for key, one in runners.items() if key not in told}
+    return told | {
+        key: Timing(tuple(one.samples), about, one.waited) for key, one in runners.items() if key not in told
+    }
 
 
 def _take_turns(

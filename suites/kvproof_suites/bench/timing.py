@@ -14,7 +14,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -40,6 +40,8 @@ class Timing:
     samples: tuple[float, ...]
     clocks: Mapping[str, Any] | None = None
     """State of the GPU meanwhile, as ``gpu_state.summarize`` gives it."""
+    waited: float | None = None
+    """Share of a sample in which a thread waited for a core, the median; None where the system does not count."""
 
     @property
     def quartiles_ms(self) -> tuple[float, float, float]:
@@ -54,11 +56,15 @@ class Timing:
 
     def fields(self) -> dict[str, Any]:
         """As the record of a run names them."""
-        return {**sample_fields([1e3 * sample for sample in self.samples]), "clocks": self.clocks}
+        return {
+            **sample_fields([1e3 * sample for sample in self.samples]),
+            "clocks": self.clocks,
+            "waited": self.waited,
+        }
 
     def per(self, num_operations: int) -> Timing:
         """Of one of ``num_operations`` that each sample held."""
-        return Timing(tuple(sample / num_operations for sample in self.samples), self.clocks)
+        return replace(self, samples=tuple(sample / num_operations for sample in self.samples))
 
 
 def enough(samples: Sequence[float]) -> bool:

@@ -245,7 +245,7 @@ def test_as_many_launches_take_turns_as_overfill_the_cache(monkeypatch):
 def test_a_cache_that_no_few_batches_fill_is_emptied_before_each_cold_launch(monkeypatch):
     cache_of(1000 * KV_BYTES, monkeypatch)
     cold, hot = (prepared(TorchKernel(), replace(CELL, cache=cache)).contestant for cache in ("cold", "hot"))
-    assert len(cold.inputs) == paged_launches.MOST_TURNS
+    assert len(cold.inputs) == paged_launches.FEW_TURNS
     assert cold.prepare.filler.nbytes == 1000 * KV_BYTES
     assert hot.prepare is eviction.as_given
 
@@ -258,3 +258,11 @@ def test_the_tax_is_over_the_same_kernel_without_a_table_and_a_plan_is_told_apar
     assert (dense["tax"], shuffled["tax"]) == (None, pytest.approx(0.5))
     assert "plan_ms" not in dense
     assert shuffled["plan_ms"] > 0
+
+
+def test_a_step_of_a_model_is_one_plan_and_a_launch_a_layer():
+    case = contest(TorchKernel())
+    case.num_layers = 32
+    ((_, ready),) = case.prepare([("mine", CELL)])
+    figures = ready.figures({("mine", CELL): Timing((0.003,) * 6)})
+    assert figures["step_ms"] == pytest.approx(32 * 3 + figures["plan_ms"])

@@ -184,11 +184,12 @@ def test_a_model_gives_its_heads_dims_and_type(plan, tmp_path):
     found = plan(TWO, model=str(path)).kernels
     assert {cell.heads for cell in found} == {Heads(16, 2, 64, "float16")}
     assert len(found) == len(set(found))
+    assert plan(TWO, model=str(path)).num_layers == 4
 
 
 def test_a_model_with_a_latent_has_one_key_head_for_its_whole_width():
     config = {"num_hidden_layers": 4, "num_attention_heads": 16, "kv_lora_rank": 512, "qk_rope_head_dim": 64}
-    assert heads_of_model(config, "cuda") == Heads(16, 1, 576, "bfloat16", value_dim=512, mla=True)
+    assert heads_of_model(config, "cuda") == (Heads(16, 1, 576, "bfloat16", value_dim=512, mla=True), 4)
 
 
 def test_latent_heads_are_those_of_deepseek():

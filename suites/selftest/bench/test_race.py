@@ -138,3 +138,17 @@ def test_an_interruption_is_not_swallowed(error):
 
     with pytest.raises(error):
         race({"": Contestant(interrupts, [0])}, ScriptedClock(), seconds=0)
+
+
+def test_a_wait_for_a_core_is_told_as_a_share_of_the_samples(monkeypatch):
+    readings = iter(range(0, 10**9, 500_000))  # half a millisecond more at each reading
+    monkeypatch.setattr("kvproof_suites.bench.race.waited_ns", lambda: {"1": next(readings), "2": 7})
+    (timing,) = race({"": Contestant(print, [""])}, ScriptedClock(noise=0.0), seconds=0).values()
+    assert timing.waited == pytest.approx(0.5)
+    assert timing.per(4).fields()["waited"] == pytest.approx(0.5)
+
+
+def test_a_system_that_does_not_count_waits_says_nothing(monkeypatch):
+    monkeypatch.setattr("kvproof_suites.bench.race.waited_ns", dict)
+    (timing,) = race({"": Contestant(print, [""])}, ScriptedClock(), seconds=0).values()
+    assert timing.waited is None
