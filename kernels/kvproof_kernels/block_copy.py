@@ -18,7 +18,14 @@ import triton.language as tl
 from torch import Tensor
 
 from kvproof_kernels.launch import as_bits, launch
-from kvproof_kernels.moves import block_pairs, check_move_pools, check_token_scales, move_tile, row_strides, scale_strides
+from kvproof_kernels.moves import (
+    block_pairs,
+    check_move_pools,
+    check_token_scales,
+    move_tile,
+    row_strides,
+    scale_strides,
+)
 from kvproof_kernels.tiles import CopyConfiguration
 
 SCALE_STRIDES = [

@@ -148,5 +148,5 @@ def test_slots_beyond_2_to_the_31_elements_are_reached():
 
 def test_values_do_not_overwrite_the_keys_of_one_pool():
     pool, rows = torch.zeros(4, 16, 2, 64), torch.ones(2, 3, 2, 64)
-    with pytest.raises(ValueError, match="key_pool and value_pool begin in the same place; .* without values"):
+    with pytest.raises(ValueError, match=r"key_pool and value_pool begin in the same place; .* without values"):
         write_cache(*rows, pool, pool, torch.tensor([0, 1, 2]))
