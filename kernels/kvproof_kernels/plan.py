@@ -110,10 +110,13 @@ class PagedAttention:
             out and lse [num_tokens, num_q_heads] float32, natural logarithm.
 
         Raises:
-            ValueError: a tensor's shape, device or strides do not fit; the message names the tensor and its shape.
+            ValueError: a tensor's shape, device or strides do not fit; the message names the tensor and its shape. A
+                later plan has taken over the buffers.
             TypeError: a dtype does not fit.
         """
-        geometry = self.geometry
+        geometry, captured = self.geometry, is_captured(query)
+        if self.buffers.loaded is not self.work and not captured:
+            raise ValueError("a later plan has taken over the buffers of this one (reuse): launch that one")
         if out is None:
             out = query.new_empty((*query.shape[:2], geometry.value_dim))
         lse = torch.empty(query.shape[:2], dtype=torch.float32, device=query.device)
@@ -122,7 +125,7 @@ class PagedAttention:
         if key_scale is not None and value_scale is not None:
             terms = replace(terms, key_scales=key_scale, value_scales=value_scale)
         partials = self.buffers.partial_out, self.buffers.partial_lse
-        work = self.buffers.work if is_captured(query) else self.work
+        work = self.buffers.work if captured else self.work
         tensors = (query, key_pool, value_pool, self.block_tables)
         paged_attention(*tensors, work, terms, self.configuration, out, lse, partials)
         return out, lse
@@ -157,7 +160,7 @@ def configuration_for(geometry: Geometry, num_pairs: int, device: torch.device) 
     return tile_for(rows_kind(num_pairs), geometry.form, backend, place)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Buffers:
     """What a captured graph reads besides the tensors it was given: it keeps its addresses, and room for more work."""
 
@@ -165,6 +168,8 @@ class Buffers:
     """All the room; items that are not planned have no rows."""
     partial_out: Tensor
     partial_lse: Tensor
+    loaded: Work | None = None
+    """What stands in them."""
 
     @classmethod
     def for_work(cls, work: Work, geometry: Geometry, rows_per_tile: int, room: int, device: torch.device) -> Buffers:
@@ -197,7 +202,8 @@ class Buffers:
         for target, source in ((items, work.items), (self.work.positions, work.positions)):
             target.copy_(source)
         self.work.partial_start.copy_(work.partial_start)
-        return replace(self.work, items=items, num_partials=work.num_partials)
+        self.loaded = replace(self.work, items=items, num_partials=work.num_partials)
+        return self.loaded
 
 
 def terms_on(geometry: Geometry, device: torch.device) -> Terms:

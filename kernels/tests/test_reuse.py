@@ -49,6 +49,19 @@ def test_a_long_context_after_a_short_one_is_split_into_the_room_there_is(paged)
     paged.assert_attends(case, *later(case.query, case.key_pool, case.value_pool))
 
 
+def test_a_plan_whose_buffers_were_taken_over_is_not_launched_but_by_a_graph(paged, monkeypatch):
+    """Its items would be the later one's, and read its own table past the end."""
+    case = paged.draw([5, 9])
+    earlier = case.plan()
+    later = paged.draw([9, 5])
+    later.plan(reuse=earlier)
+    with pytest.raises(ValueError, match="a later plan has taken over the buffers of this one"):
+        earlier(case.query, case.key_pool, case.value_pool)
+    monkeypatch.setattr(planning, "is_captured", lambda tensor: True)
+    earlier.block_tables = later.block_tables
+    paged.assert_attends(later, *earlier(later.query, later.key_pool, later.value_pool))
+
+
 def test_another_number_of_rows_is_refused(paged):
     with pytest.raises(ValueError, match="reuse: the earlier launch has 2 query rows, this batch 3"):
         paged.draw([5, 9, 2]).plan(reuse=paged.draw([5, 9]).plan())
