@@ -86,23 +86,10 @@ def test_the_page_for_people_shows_the_table():
     )
 
 
-KNOWN_SPILLS = {
-    ("3.8.0", "attention, decode rows", "head dim 128, float16, int8 cache, scales a token", "sm_80"),
-    ("3.8.0", "attention, decode rows", "head dim 256, float16", "sm_80"),
-    ("3.8.0", "attention, decode rows", "head dim 128, float32", "sm_100"),
-    ("3.8.0", "attention, prompt rows", "head dim 256, float16", "gfx942"),
-    ("3.6.0", "attention, decode rows", "head dim 128, float16, int8 cache, scales a token", "sm_80"),
-    ("3.6.0", "attention, prompt rows", "head dim 128, float16, int8 cache, scales a token", "sm_100"),
-}
-"""What the table of tiles has to be mended for. An entry that no longer spills is an error too."""
-
-
-def test_nothing_in_the_table_spills_or_exceeds_a_limit_but_what_is_known_to():
+def test_nothing_in_the_table_spills_or_exceeds_a_limit():
     known = {aot.key_of(variant, target)[1:]: variant for target in CHIPS for variant in aot.variants_of(target)}
     wrong = {row.key: complaint(row.resources, known[row.key[1:]]) for row in TABLE}
-    complaints = {key: text for key, text in wrong.items() if text}
-    assert set(complaints) == KNOWN_SPILLS, complaints
-    assert all("spills" in text for text in complaints.values())
+    assert not {key: text for key, text in wrong.items() if text}
 
 
 @pytest.mark.parametrize(
