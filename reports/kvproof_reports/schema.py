@@ -128,6 +128,7 @@ _RESOURCES = {
     "spill_bytes": Field("count", "a thread, to local memory"),
     "shared_bytes": Field("count", "shared memory a thread block"),
     "num_warps": Field("count", "a thread block"),
+    "resident_warps": Field("count", "predicted, of a multiprocessor"),
 }
 
 BENCHMARK: Mapping[str, Field] = {

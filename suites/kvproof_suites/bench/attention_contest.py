@@ -50,6 +50,8 @@ class AttentionContest:
                 possible.append((name, cell))
             else:
                 yield (name, cell), NotTimed(reason, told_instead(self.kernels[name], cell))
+        if self._lack_of_room(possible) is not None:
+            draw.cache_clear()  # of the contest before
         if (reason := self._lack_of_room(possible)) is not None:
             yield from ((entrant, NotTimed(reason)) for entrant in possible)
             return

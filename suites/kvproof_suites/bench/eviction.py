@@ -8,18 +8,17 @@ from typing import Any
 
 import torch
 
-LEAST_ROTATED_BYTES = 2**27
-"""Where a cache is smaller than half of this, or the machine doesn't tell its size."""
+USUAL_CACHE_BYTES = 2**26
+"""Where the machine doesn't tell."""
 
 
 @functools.cache
 def rotated_bytes(device: str) -> int:
     """Twice the last-level cache."""
     if device.startswith("cuda"):
-        size = torch.cuda.get_device_properties(device).L2_cache_size
-    else:
-        size = os.sysconf("SC_LEVEL3_CACHE_SIZE") if "SC_LEVEL3_CACHE_SIZE" in os.sysconf_names else 0
-    return max(2 * size, LEAST_ROTATED_BYTES)
+        return 2 * int(torch.cuda.get_device_properties(device).L2_cache_size)
+    told = os.sysconf("SC_LEVEL3_CACHE_SIZE") if "SC_LEVEL3_CACHE_SIZE" in os.sysconf_names else 0
+    return 2 * (told if told > 0 else USUAL_CACHE_BYTES)
 
 
 class Evictor:

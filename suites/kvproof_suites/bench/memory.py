@@ -19,7 +19,8 @@ def lack_of_room(num_bytes: int, device: str, num_pools: int) -> str | None:
 def free_bytes(device: str) -> int | None:
     """None where the system does not say."""
     if device.startswith("cuda"):
-        return torch.cuda.mem_get_info(device)[0]
+        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # by torch, from earlier
+        return torch.cuda.mem_get_info(device)[0] + unused
     try:
         with open("/proc/meminfo", encoding="ascii") as lines:
             return next((1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable")), None)

@@ -44,7 +44,7 @@ def problem_of(cell: Cell) -> Problem:
 def num_turns(cell: Cell, device: str) -> int:
     """Batches that take turns, so that each finds the cache full of others."""
     needed = -(-rotated_bytes(device) // Problem(cell.point, cell.heads).kv_bytes)
-    return needed if needed <= MOST_TURNS else FEW_TURNS
+    return max(needed, FEW_TURNS) if needed <= MOST_TURNS else FEW_TURNS
 
 
 def launches(under_test: KernelUnderTest, cell: Cell, churned: Churned, seed: int) -> Launches:

@@ -12,6 +12,8 @@ from kvproof_suites.under_test import KernelUnderTest
 
 TARGETS = ("sm_80", "sm_90", "sm_100", "gfx942")
 RESOURCE_FIELDS = ("target", "registers", "spill_bytes", "shared_bytes", "num_warps")
+OCCUPANCY = "resident_warps"
+"""From an ``occupancy`` with ``warps``, where an entry has one."""
 
 NEEDED = {"write": "write", "copy": "copy_blocks"}
 """What a group of benchmarks calls besides ``plan``."""
@@ -68,4 +70,5 @@ def compiled_resources(under_test: KernelUnderTest, spec: AttentionSpec) -> list
 
 def _fields(entry: Any) -> dict[str, Any]:
     found: Mapping[str, Any] = asdict(entry) if is_dataclass(entry) and not isinstance(entry, type) else dict(entry)
-    return {name: found[name] for name in RESOURCE_FIELDS}
+    told = {name: found[name] for name in RESOURCE_FIELDS}
+    return told | ({OCCUPANCY: entry.occupancy.warps} if hasattr(entry, "occupancy") else {})

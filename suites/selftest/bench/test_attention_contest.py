@@ -1,6 +1,6 @@
 """Attention in a contest: what is counted and laid out, which outputs are believed, what is said of the rest."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 
 import pytest
@@ -197,6 +197,24 @@ def test_an_interpreted_kernel_is_never_timed_and_shows_what_the_compiler_says()
     assert isinstance(found, NotTimed)
     assert "interpreter" in found.reason
     assert found.more == {"resources": [figures]}
+
+
+def test_a_predicted_occupancy_is_told_where_there_is_one():
+    @dataclass
+    class Entry:
+        target: str = "sm_90"
+        registers: int = 80
+        spill_bytes: int = 0
+        shared_bytes: int = 12800
+        num_warps: int = 4
+
+        @property
+        def occupancy(self):
+            return SimpleNamespace(warps=24)
+
+    kernel = SimpleNamespace(interpreted=True, resources=lambda spec, targets: [Entry()])
+    (told,) = prepared(kernel, CELL).more["resources"]
+    assert (told["registers"], told["resident_warps"]) == (80, 24)
 
 
 PLAIN = {"unsupported": lambda spec: None, "features": frozenset(), "dense": None}
