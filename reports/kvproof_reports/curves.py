@@ -55,7 +55,7 @@ class Chart:
 
 
 def charts(columns: Sequence[Subject]) -> list[Chart]:
-    """A chart for each shape of the timed kernel rows, in the order of first appearance."""
+    """A chart for each shape of the timed kernel rows: decoding first, then in the order of first appearance."""
     shapes: dict[Key, dict[tuple[str, str], dict[int, Record]]] = {}
     titles: dict[Key, tuple[str, str]] = {}
     for subject in columns:
@@ -65,7 +65,8 @@ def charts(columns: Sequence[Subject]) -> list[Chart]:
                 titles.setdefault(key, (shape_title(record), condition_title(record)))
                 lines = shapes.setdefault(key, {})
                 lines.setdefault((subject.label, record["table"] or ""), {})[record["block_size"]] = record
-    return [_chart(*titles[key], lines, [subject.label for subject in columns]) for key, lines in shapes.items()]
+    ordered = sorted(shapes, key=lambda key: KERNEL_GROUPS.index(key[0][0]))
+    return [_chart(*titles[key], shapes[key], [subject.label for subject in columns]) for key in ordered]
 
 
 def _chart(

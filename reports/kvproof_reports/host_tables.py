@@ -50,13 +50,13 @@ def call_facets(columns: Sequence[Subject]) -> list[Facet]:
     return [Facet("blocks", "block size", sizes, "16" if "16" in sizes else next(iter(sizes), None), all="all sizes")]
 
 
-def call_bars(columns: Sequence[Subject]) -> list[dict[str, Any]]:
-    """For ``bars_plot``: µs of a call."""
+def call_times(columns: Sequence[Subject]) -> list[dict[str, Any]]:
+    """For ``calls_plot``: µs of a call."""
     sizes = _block_sizes(columns)
     return [
         {
             "label": subject.label,
-            "operation": record["operation"] or record["group"],
+            "operation": operation(record),
             "estimate": time and time.scaled(1e3),
             "blocks": sizes.index(record["block_size"]),
         }
@@ -74,6 +74,12 @@ def _block_sizes(columns: Sequence[Subject]) -> list[int]:
 def is_call(record: Record) -> bool:
     """Host work that is timed call by call; under the serving workload the figures are others."""
     return bool(record["timed"]) and record["group"] in HOST_GROUPS and not is_serving(record)
+
+
+def operation(record: Record) -> str:
+    """What is called; with its group where that is not the allocator itself."""
+    group = "" if record["group"] == "allocator" else record["group"].replace("_", " ")
+    return ", ".join(filter(None, (group, record["operation"])))
 
 
 def is_serving(record: Record) -> bool:
@@ -100,8 +106,8 @@ def serving_table(columns: Sequence[Subject]) -> Table:
     return Table("serving", shown, rows).filled()
 
 
-def serving_bars(columns: Sequence[Subject]) -> list[dict[str, Any]]:
-    """For ``bars_plot``: ns of an append, from the fastest to the slowest repeat."""
+def append_times(columns: Sequence[Subject]) -> list[dict[str, Any]]:
+    """For ``appends_plot``: ns of an append, from the fastest to the slowest repeat."""
     return [
         {"label": subject.label, "operation": record["operation"], "estimate": _repeats(record)}
         for subject in columns
@@ -120,6 +126,7 @@ def _benchmark(subject: Subject, record: Record) -> dict[str, Any]:
     return {
         **record,
         "label": subject.label,
+        "operation": operation(record),
         "laws": VERIFIED if record["verified"] else NOT_VERIFIED,
         "included": STEP_TENSORS[record["step_tensors_included"]],
     }

@@ -10,11 +10,11 @@ from kvproof_reports.capacity import capacities
 from kvproof_reports.compare import Comparison
 from kvproof_reports.curves import Chart
 from kvproof_reports.host_tables import (
-    call_bars,
+    append_times,
     call_facets,
+    call_times,
     calls_table,
     replay_table,
-    serving_bars,
     serving_table,
     sides_table,
 )
@@ -24,7 +24,8 @@ from kvproof_reports.plot import Facet, Plot
 from kvproof_reports.rates import INTERVAL, tokens_per_second
 from kvproof_reports.run_tables import comparison_table, environment_table
 from kvproof_reports.serving_plots import (
-    bars_plot,
+    appends_plot,
+    calls_plot,
     capacity_facets,
     capacity_plot,
     side_facets,
@@ -66,7 +67,8 @@ def kernel_sections(found: Sequence[Chart], labels: Sequence[str]) -> list[Secti
     ]
     if (roofline := roofline_plot(found, labels)) is not None:
         hint = (
-            "One dot a block size; a larger dot is a larger block. Below the slope, time goes elsewhere than to memory."
+            "One dot a block size, larger for larger blocks. Below the slope, time goes elsewhere than to memory; "
+            "above it, data came from a cache, or the machine was busier while the roof was measured."
         )
         sections.append(Section("roofline", "Roofline", hint, chosen, roofline))
     if (plan := plan_plot(found, labels)) is not None:
@@ -117,7 +119,7 @@ def other_sections(
             "Allocator",
             "Single calls; medians, per token where it applies.",
             call_facets(columns),
-            bars_plot("calls", "Allocator calls", call_bars(columns), "µs a call", "blocks", labels),
+            calls_plot(call_times(columns), labels),
             calls_table(columns),
         ),
         Section(
@@ -125,7 +127,7 @@ def other_sections(
             "Allocators in a serving engine",
             "1,500 requests, 256 at a time. An append is a row of a decode step, its commit included; a step has its "
             "tensors too. Medians of the repeats.",
-            plot=bars_plot("serving", "Time of an append", serving_bars(columns), "ns per append", "", labels),
+            plot=appends_plot(append_times(columns), labels),
             table=serving_table(columns),
         ),
     ]

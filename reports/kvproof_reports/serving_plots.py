@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kvproof_reports.capacity import Capacity
-from kvproof_reports.figures import figure
 from kvproof_reports.plot import (
     GREY,
     GRID,
@@ -16,6 +15,7 @@ from kvproof_reports.plot import (
     block_size_axis,
     colours,
     line,
+    log_axis,
     name_of,
     value_axis,
 )
@@ -131,42 +131,59 @@ def _best(one: Sides, colour: str, chosen: Mapping[str, int]) -> Trace:
     }
 
 
-def bars_plot(
-    name: str, title: str, rows: Sequence[Record], unit: str, facet: str, labels: Sequence[str]
-) -> Plot | None:
-    """A bar for each row, grouped by what is done and coloured by who does it.
+def calls_plot(rows: Sequence[Record], labels: Sequence[str]) -> Plot | None:
+    """Times of calls from below a microsecond to milliseconds: dots on a logarithmic axis.
 
     Args:
-        rows: "label", "operation", "estimate" (an Estimate or None), and the index of ``facet``.
-        facet: the selector that the bars follow; "" for none.
+        rows: "label", "operation", "estimate" (µs, an Estimate), and "blocks", the index of the selector.
     """
-    drawn = [row for row in rows if row["estimate"] is not None]
-    palette = colours(labels)
-    traces: list[Trace] = []
-    for label, chosen in dict.fromkeys((row["label"], row.get(facet, 0)) for row in drawn):
-        mine = [row for row in drawn if (row["label"], row.get(facet, 0)) == (label, chosen)]
-        found = [row["estimate"] for row in mine]
-        traces.append(
-            {
-                "facets": {facet: chosen} if facet else {},
-                "type": "bar",
-                "name": name_of(label),
-                "x": [name_of(row["operation"]) for row in mine],
-                "y": [estimate.value for estimate in found],
-                "error_y": {
-                    "symmetric": False,
-                    "array": [estimate.high - estimate.value for estimate in found],
-                    "arrayminus": [estimate.value - estimate.low for estimate in found],
-                    "color": GREY,
-                    "thickness": 1.2,
-                    "width": 3,
-                },
-                "text": [figure(estimate.value) for estimate in found],
-                "textposition": "none",
-                "customdata": [str(estimate) for estimate in found],
-                "marker": {"color": palette[label]},
-                "hovertemplate": f"%{{x}}: %{{customdata}} {unit}",
-            }
-        )
-    layout = {"xaxis": {**GRID, "type": "category"}, "yaxis": value_axis(unit), "barmode": "group"}
-    return Plot(name, title, traces, layout) if traces else None
+    traces = [
+        {**_times(label, mine, "µs a call"), "facets": {"blocks": blocks}, "type": "scatter", "mode": "markers"}
+        | {"marker": {"color": colours(labels)[label], "size": 11}}
+        for (label, blocks), mine in _grouped(rows, "label", "blocks").items()
+    ]
+    values = (value for trace in traces for value in trace["y"])
+    layout = {"xaxis": {**GRID, "type": "category"}, "yaxis": log_axis("µs a call", values)}
+    return Plot("calls", "Allocator calls", traces, layout) if traces else None
+
+
+def appends_plot(rows: Sequence[Record], labels: Sequence[str]) -> Plot | None:
+    """Times of one kind, which bars compare. ``rows``: "label", "operation", "estimate" (ns)."""
+    traces = [
+        {
+            **_times(label, mine, "ns per append"),
+            "facets": {},
+            "type": "bar",
+            "marker": {"color": colours(labels)[label]},
+        }
+        for (label,), mine in _grouped(rows, "label").items()
+    ]
+    layout = {"xaxis": {**GRID, "type": "category"}, "yaxis": value_axis("ns per append"), "barmode": "group"}
+    return Plot("serving", "Time of an append", traces, layout) if traces else None
+
+
+def _grouped(rows: Sequence[Record], *names: str) -> dict[tuple[Any, ...], list[Record]]:
+    found: dict[tuple[Any, ...], list[Record]] = {}
+    for row in rows:
+        if row["estimate"] is not None:
+            found.setdefault(tuple(row[name] for name in names), []).append(row)
+    return found
+
+
+def _times(label: str, rows: Sequence[Record], unit: str) -> Trace:
+    found = [row["estimate"] for row in rows]
+    return {
+        "name": name_of(label),
+        "x": [name_of(row["operation"]) for row in rows],
+        "y": [estimate.value for estimate in found],
+        "error_y": {
+            "symmetric": False,
+            "array": [estimate.high - estimate.value for estimate in found],
+            "arrayminus": [estimate.value - estimate.low for estimate in found],
+            "color": GREY,
+            "thickness": 1.2,
+            "width": 3,
+        },
+        "customdata": [str(estimate) for estimate in found],
+        "hovertemplate": f"%{{x}}: %{{customdata}} {unit}",
+    }
