@@ -41,7 +41,8 @@ def launch(kernel: Any, grid: tuple[int, ...], configuration: Compilable, argume
     if is_interpreted(arguments[0].device):
         run_interpreted(kernel, grid, *arguments, **configuration.constants)
         return
-    kernel[grid](*arguments, **configuration.constants, **configuration.compiler_options)
+    with torch.cuda.device_of(arguments[0]):  # Triton launches on the current device, whichever the tensors are on
+        kernel[grid](*arguments, **configuration.constants, **configuration.compiler_options)
 
 
 def as_bits(tensor: Tensor) -> Tensor:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from kvproof_kernels.attention import NO_WINDOW, Terms, paged_attention
+from kvproof_kernels.buffers import Buffers
 from kvproof_kernels.geometry import Geometry
 from kvproof_kernels.launch import backend_of
 from kvproof_kernels.tiles import Configuration, rows_kind, tile_for
 from kvproof_kernels.tuned import Place, arch_of
 from kvproof_kernels.validation import check_ids, check_launch, check_scales, check_tables
-from kvproof_kernels.work import TARGET_ITEMS, Work, plan_work
+from kvproof_kernels.work import TARGET_ITEMS, plan_work
 
 MAX_DRAFT = 8
 """Query rows a sequence up to which a plan's buffers leave room for other lengths, since its launch may be captured."""
@@ -158,52 +159,6 @@ def configuration_for(geometry: Geometry, num_pairs: int, device: torch.device) 
     backend = backend_of(device)
     place = None if backend == "interpreter" else Place(arch_of(device), geometry.group_size, geometry.block_size)
     return tile_for(rows_kind(num_pairs), geometry.form, backend, place)
-
-
-@dataclass
-class Buffers:
-    """What a captured graph reads besides the tensors it was given: it keeps its addresses, and room for more work."""
-
-    work: Work
-    """All the room; items that are not planned have no rows."""
-    partial_out: Tensor
-    partial_lse: Tensor
-    loaded: Work | None = None
-    """What stands in them."""
-
-    @classmethod
-    def for_work(cls, work: Work, geometry: Geometry, rows_per_tile: int, room: int, device: torch.device) -> Buffers:
-        """``room``: items that may be planned later, beyond what ``work`` has."""
-        num_items = len(work.items) + room
-        num_partials = max(1, work.num_partials, rows_per_tile * num_items if room else 0)
-
-        def zeros(*shape: int) -> Tensor:
-            return torch.zeros(shape, dtype=torch.int32, device=device)
-
-        return cls(
-            Work(
-                zeros(num_items, work.items.shape[1]),
-                zeros(len(work.positions)),
-                zeros(len(work.partial_start)),
-                num_partials,
-            ),
-            torch.empty(num_partials, geometry.num_q_heads, geometry.value_dim, dtype=torch.float32, device=device),
-            torch.empty(num_partials, geometry.num_q_heads, dtype=torch.float32, device=device),
-        )
-
-    def load(self, work: Work) -> Work:
-        """``work`` as it stands in the buffers from now on; the copies queue behind the launches before them."""
-        if len(work.positions) != len(self.work.positions):
-            raise ValueError(
-                f"reuse: the earlier launch has {len(self.work.positions)} query rows, this batch {len(work.positions)}"
-            )
-        self.work.items[len(work.items) :].zero_()
-        items = self.work.items[: len(work.items)]
-        for target, source in ((items, work.items), (self.work.positions, work.positions)):
-            target.copy_(source)
-        self.work.partial_start.copy_(work.partial_start)
-        self.loaded = replace(self.work, items=items, num_partials=work.num_partials)
-        return self.loaded
 
 
 def terms_on(geometry: Geometry, device: torch.device) -> Terms:

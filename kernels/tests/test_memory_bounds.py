@@ -58,6 +58,7 @@ def fence_plan(attend, at_end: bool) -> None:
         name: fence(getattr(attend.terms, name), at_end) for name in ("slopes", "sinks", "key_scales", "value_scales")
     }
     attend.work, attend.terms = replace(attend.work, **work), replace(attend.terms, **terms)
+    attend.buffers.loaded = attend.work
 
 
 def merge_between_fences(at_end: bool) -> None:
