@@ -136,7 +136,6 @@ def replay_table(columns: Sequence[Subject]) -> Table:
     """The same requests through each allocator."""
     shown = [
         text("label", "allocator"),
-        text("trace", "trace"),
         number("block_size", "block size"),
         number("num_blocks", "blocks"),
         share("waste", "waste", "slots held without a token, of slots held", bar=True),
@@ -148,6 +147,7 @@ def replay_table(columns: Sequence[Subject]) -> Table:
         number("num_rejected", "rejected"),
         share("hit_rate", "prefix hits"),
         number("allocator_seconds", "allocator s"),
+        text("trace", "trace"),
     ]
     traffic = capacity_facets(capacities(columns))[0]
     rows = [
@@ -155,7 +155,8 @@ def replay_table(columns: Sequence[Subject]) -> Table:
         for subject in columns
         for record in subject.replays
     ]
-    return Table("replays", shown, rows, ("traffic",)).filled()
+    marks = {(index, "trace"): "soft" for index in range(len(rows))}
+    return Table("replays", shown, rows, ("traffic",), marks).filled()
 
 
 def sides_table(sides: Sequence[Sides]) -> Table:
@@ -164,12 +165,12 @@ def sides_table(sides: Sequence[Sides]) -> Table:
     shown = [
         text("kernel", "kernel"),
         text("allocator_name", "allocator"),
-        text("traffic_name", "traffic"),
         number("best", "best block size"),
         number("rate", "tokens/s per device", "by the model above"),
         text("alike", "can't be told from it"),
         number("kernel_us", "µs a token", "attention of one layer"),
         number("running", "sequences"),
+        text("traffic_name", "traffic"),
     ]
     rows = [
         {
@@ -185,4 +186,5 @@ def sides_table(sides: Sequence[Sides]) -> Table:
         }
         for one in sides
     ]
-    return Table("block-size", shown, rows, [facet.name for facet in found])
+    marks = {(index, "traffic_name"): "soft" for index in range(len(rows))}
+    return Table("block-size", shown, rows, [facet.name for facet in found], marks)

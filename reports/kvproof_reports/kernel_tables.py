@@ -64,7 +64,11 @@ NUMBERS = (
     number("roof_gb_per_second", "roof GB/s", "measured in the same run"),
     share("share_of_roof", "of roof"),
     number("plan_ms", "plan ms"),
-    number("breakeven_launches", "break-even", "launches after which a plan has paid for itself"),
+    number(
+        "breakeven_launches",
+        "break-even",
+        "launches of one plan from which on it is no dearer than what is cheapest for one",
+    ),
     number("sm_mhz", "SM MHz"),
     number("mem_mhz", "memory MHz"),
     number("power_w", "W"),

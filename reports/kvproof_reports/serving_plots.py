@@ -131,6 +131,10 @@ def _best(one: Sides, colour: str, chosen: Mapping[str, int]) -> Trace:
     }
 
 
+OPERATIONS = {**GRID, "type": "category", "autorange": "reversed", "automargin": True}
+"""Names are long: they stand beside their dots and bars, not under them."""
+
+
 def calls_plot(rows: Sequence[Record], labels: Sequence[str]) -> Plot | None:
     """Times of calls from below a microsecond to milliseconds: dots on a logarithmic axis.
 
@@ -142,8 +146,8 @@ def calls_plot(rows: Sequence[Record], labels: Sequence[str]) -> Plot | None:
         | {"marker": {"color": colours(labels)[label], "size": 11}}
         for (label, blocks), mine in _grouped(rows, "label", "blocks").items()
     ]
-    values = (value for trace in traces for value in trace["y"])
-    layout = {"xaxis": {**GRID, "type": "category"}, "yaxis": log_axis("µs a call", values)}
+    values = (value for trace in traces for value in trace["x"])
+    layout = {"xaxis": log_axis("µs a call", values), "yaxis": OPERATIONS}
     return Plot("calls", "Allocator calls", traces, layout) if traces else None
 
 
@@ -158,7 +162,7 @@ def appends_plot(rows: Sequence[Record], labels: Sequence[str]) -> Plot | None:
         }
         for (label,), mine in _grouped(rows, "label").items()
     ]
-    layout = {"xaxis": {**GRID, "type": "category"}, "yaxis": value_axis("ns per append"), "barmode": "group"}
+    layout = {"xaxis": value_axis("ns per append"), "yaxis": OPERATIONS, "barmode": "group"}
     return Plot("serving", "Time of an append", traces, layout) if traces else None
 
 
@@ -174,9 +178,9 @@ def _times(label: str, rows: Sequence[Record], unit: str) -> Trace:
     found = [row["estimate"] for row in rows]
     return {
         "name": name_of(label),
-        "x": [name_of(row["operation"]) for row in rows],
-        "y": [estimate.value for estimate in found],
-        "error_y": {
+        "y": [name_of(row["operation"]) for row in rows],
+        "x": [estimate.value for estimate in found],
+        "error_x": {
             "symmetric": False,
             "array": [estimate.high - estimate.value for estimate in found],
             "arrayminus": [estimate.value - estimate.low for estimate in found],
@@ -185,5 +189,5 @@ def _times(label: str, rows: Sequence[Record], unit: str) -> Trace:
             "width": 3,
         },
         "customdata": [str(estimate) for estimate in found],
-        "hovertemplate": f"%{{x}}: %{{customdata}} {unit}",
+        "hovertemplate": f"%{{y}}: %{{customdata}} {unit}",
     }

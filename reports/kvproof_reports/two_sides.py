@@ -32,7 +32,8 @@ MODEL = (
     f"a: attention of one sequence in one step, {NUM_LAYERS} layers of the measured launch over its batch. "
     "W: the rest of a step, read once for all sequences; it is what leaves attention the chosen share of a step at the "
     f"measured batch, with the fastest kernel and blocks of {REFERENCE}. "
-    "Left out: prefill, preempted work, the allocator's time. A star marks the best block size."
+    "Left out: prefill, preempted work, the allocator's time. Block sizes were timed one after the other, so that an "
+    "interval does not hold what the machine did in between. A star marks the best block size."
 )
 
 

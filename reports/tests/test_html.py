@@ -104,8 +104,8 @@ def test_what_was_not_timed_says_why_and_what_the_compiler_says(page):
 
 
 def test_paged_and_contiguous_stand_side_by_side(page):
-    assert "paged sample.jsonl 16 4,096 4.0 % 31.5 48 3" in page.sections["replay"]
-    assert "contiguous sample.jsonl 16 4,096 71.0 % 9.20 13 0" in page.sections["replay"]
+    assert "paged 16 4,096 4.0 % 31.5 48 3" in page.sections["replay"]
+    assert "contiguous 16 4,096 71.0 % 9.20 13 0" in page.sections["replay"]
 
 
 def test_the_file_stands_alone_and_is_small(build, tmp_path):

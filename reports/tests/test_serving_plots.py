@@ -21,19 +21,19 @@ def columns(build):
 def test_calls_are_dots_in_microseconds_under_a_selector_of_the_block_size(columns):
     plot = calls_plot(call_times(columns), ["paged"])
 
-    assert [(trace["x"], trace["y"], trace["facets"]) for trace in plot.traces] == [
+    assert [(trace["y"], trace["x"], trace["facets"]) for trace in plot.traces] == [
         (["append", "free"], [pytest.approx(210), pytest.approx(210)], {"blocks": 0}),
         (["append"], [pytest.approx(210)], {"blocks": 1}),
     ]
-    assert plot.traces[1]["error_y"]["array"] == [pytest.approx(20)]
+    assert plot.traces[1]["error_x"]["array"] == [pytest.approx(20)]
     assert call_facets(columns)[0].values == ["16", "128"]
 
 
 def test_appends_are_bars_from_the_fastest_to_the_slowest_repeat(columns):
     (bars,) = appends_plot(append_times(columns), ["paged"]).traces
 
-    assert (bars["x"], bars["y"]) == (["serve, 30% shared"], [60.0])
-    assert (bars["error_y"]["arrayminus"], bars["error_y"]["array"]) == ([5.0], [10.0])
+    assert (bars["y"], bars["x"]) == (["serve, 30% shared"], [60.0])
+    assert (bars["error_x"]["arrayminus"], bars["error_x"]["array"]) == ([5.0], [10.0])
 
 
 def test_plotly_accepts_both_and_nothing_gives_no_plot(columns):

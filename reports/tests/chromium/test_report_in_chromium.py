@@ -155,7 +155,7 @@ def test_the_csv_button_saves_a_file(written, tab, tmp_path):
     deadline = time.monotonic() + 60
     while not saved.exists() and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert saved.read_text().startswith("label,trace,block_size")
+    assert saved.read_text().startswith("label,block_size,num_blocks")
 
 
 def test_a_cell_of_the_matrix_opens_its_reason_and_escape_closes_it(written, tab):
