@@ -129,10 +129,10 @@ def value_axis(title: str) -> dict[str, Any]:
     return {**GRID, "title": {"text": title}, "rangemode": "tozero", "automargin": True}
 
 
-def log_axis(title: str, values: Iterable[float]) -> dict[str, Any]:
-    """With marks at 1, 2 and 5 of each decade."""
+def log_axis(title: str, values: Iterable[float], digits: Sequence[int] = (1, 2, 5)) -> dict[str, Any]:
+    """With marks at ``digits`` of each decade."""
     positive = [value for value in values if value > 0] or [1.0]
     decades = range(floor(log10(min(positive))), ceil(log10(max(positive))) + 1)
-    marks = [digit * 10.0**decade for decade in decades for digit in (1, 2, 5)]
+    marks = [digit * 10.0**decade for decade in decades for digit in digits]
     ticks = {"tickvals": marks, "ticktext": [f"{mark:,.10g}" for mark in marks]}
     return {**GRID, "type": "log", "title": {"text": title}, "automargin": True, **ticks}

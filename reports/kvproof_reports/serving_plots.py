@@ -147,7 +147,7 @@ def calls_plot(rows: Sequence[Record], labels: Sequence[str]) -> Plot | None:
         for (label, blocks), mine in _grouped(rows, "label", "blocks").items()
     ]
     values = (value for trace in traces for value in trace["x"])
-    layout = {"xaxis": log_axis("µs a call", values), "yaxis": OPERATIONS}
+    layout = {"xaxis": log_axis("µs a call", values, digits=(1,)), "yaxis": OPERATIONS}
     return Plot("calls", "Allocator calls", traces, layout) if traces else None
 
 
@@ -158,6 +158,7 @@ def appends_plot(rows: Sequence[Record], labels: Sequence[str]) -> Plot | None:
             **_times(label, mine, "ns per append"),
             "facets": {},
             "type": "bar",
+            "orientation": "h",
             "marker": {"color": colours(labels)[label]},
         }
         for (label,), mine in _grouped(rows, "label").items()

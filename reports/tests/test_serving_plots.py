@@ -32,6 +32,7 @@ def test_calls_are_dots_in_microseconds_under_a_selector_of_the_block_size(colum
 def test_appends_are_bars_from_the_fastest_to_the_slowest_repeat(columns):
     (bars,) = appends_plot(append_times(columns), ["paged"]).traces
 
+    assert bars["orientation"] == "h"
     assert (bars["y"], bars["x"]) == (["serve, 30% shared"], [60.0])
     assert (bars["error_x"]["arrayminus"], bars["error_x"]["array"]) == ([5.0], [10.0])
 
