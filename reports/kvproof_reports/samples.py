@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import Any
-
-import numpy as np
 
 from kvproof_reports.schema import MOST_SAMPLES
 from kvproof_reports.statistics import FEWEST_SAMPLES, interval
@@ -21,7 +21,7 @@ def sample_fields(samples_ms: Sequence[float], processes: Sequence[int] | None =
         samples_ms: positive, in the order in which they were taken.
         processes: how many of them each process gave, in order; without it, one gave all.
     """
-    q1, median, q3 = (float(found) for found in np.quantile(samples_ms, [0.25, 0.5, 0.75]))
+    q1, median, q3 = _quartiles(samples_ms)
     known = interval(samples_ms, processes=processes) if len(samples_ms) >= FEWEST_SAMPLES else None
     kept = _thinned(samples_ms, processes or [len(samples_ms)])
     return {
@@ -36,10 +36,13 @@ def sample_fields(samples_ms: Sequence[float], processes: Sequence[int] | None =
     }
 
 
+def _quartiles(samples: Sequence[float]) -> list[float]:
+    return statistics.quantiles(samples, n=4, method="inclusive") if len(samples) > 1 else [samples[0]] * 3
+
+
 def _thinned(samples: Sequence[float], sizes: Sequence[int]) -> list[Sequence[float]]:
     """Of each process every second, third, ... sample, as few left out as make all fit; order tells of disturbances."""
-    ends = np.cumsum(sizes)
-    parts = [samples[end - size : end] for end, size in zip(ends, sizes, strict=True)]
+    parts = [samples[end - size : end] for end, size in zip(accumulate(sizes), sizes, strict=True)]
     step = 1
     while sum(len(part[::step]) for part in parts) > MOST_SAMPLES:
         step += 1

@@ -13,11 +13,16 @@ unlike the independent draws that the plain bootstrap takes them for, and are re
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import numpy as np
-import numpy.typing as npt
+if TYPE_CHECKING:  # and in the functions that need it: whoever only reads results does without
+    import numpy as np
+    import numpy.typing as npt
+
+    Floats = npt.NDArray[np.float64]
 
 THRESHOLD = 0.03
 """A difference below this share is of no practical importance."""
@@ -31,8 +36,6 @@ little for a 95 % interval for 5."""
 RESAMPLES = 10_000
 
 FASTER, SAME, SLOWER, CANT_TELL = "faster", "same", "slower", "can't tell"
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -84,10 +87,12 @@ def compare(
     Raises:
         ValueError: as ``interval``; but few samples are CANT_TELL.
     """
+    import numpy as np
+
     a, b = _checked(samples_a, processes_a, fewest=1), _checked(samples_b, processes_b, fewest=1)
     ratio = float(np.median(b) / np.median(a))
     if min(len(a), len(b)) < FEWEST_SAMPLES:
-        return Answer(CANT_TELL, ratio, 0.0, np.inf)
+        return Answer(CANT_TELL, ratio, 0.0, math.inf)
     found = _interval(_medians(b, processes_b, seed=1) / _medians(a, processes_a, seed=0), confidence)
     return Answer(_word(found, threshold), ratio, found.low, found.high)
 
@@ -102,6 +107,8 @@ def _word(found: Interval, threshold: float) -> str:
 
 
 def _interval(drawn: Floats, confidence: float) -> Interval:
+    import numpy as np
+
     outside = (1 - confidence) / 2
     low, high = np.quantile(drawn, [outside, 1 - outside])
     return Interval(float(low), float(high))
@@ -109,6 +116,8 @@ def _interval(drawn: Floats, confidence: float) -> Interval:
 
 def _medians(samples: Floats, processes: Sequence[int] | None, seed: int) -> Floats:
     """Medians of RESAMPLES draws: processes with replacement, in each of them blocks of neighbours, as in a ring."""
+    import numpy as np
+
     random = np.random.default_rng(seed)
     sizes = np.array(processes or [len(samples)])
     starts = np.cumsum(sizes) - sizes
@@ -124,6 +133,8 @@ def _medians(samples: Floats, processes: Sequence[int] | None, seed: int) -> Flo
 
 
 def _checked(samples: Sequence[float], processes: Sequence[int] | None, fewest: int = FEWEST_SAMPLES) -> Floats:
+    import numpy as np
+
     found = np.asarray(samples, dtype=np.float64)
     if found.ndim != 1 or len(found) < fewest:
         raise ValueError(f"samples: shape {found.shape}; a median needs {fewest} samples or more in a row")
