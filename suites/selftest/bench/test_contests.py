@@ -48,6 +48,7 @@ def test_rows_of_one_contest_are_timed_together_and_once(contests, log):
     assert isinstance(first, Timed)
     assert (first.figures, second.figures) == ({"rows": 2}, {"rows": 2})
     assert log[:2] == ["prepare a", "prepare b"]
+    assert log.count("prepare a") == 1
     assert "prepare c" not in log
     assert log.index("run b") < len(log) - 1 - log[::-1].index("run a"), "they took turns"
 
@@ -77,6 +78,7 @@ def test_tests_of_one_contest_lie_together_and_all_others_stay_in_order():
     ("own", "others", "launches"),
     [
         (Cost(1.0, 0.1), {"b": Cost(0.0, 0.2)}, 10),
+        (Cost(1.05, 0.1), {"b": Cost(0.0, 0.2)}, 11),
         (Cost(1.0, 0.1), {"b": Cost(0.0, 0.2), "c": Cost(0.0, 5.0)}, 10),
         (Cost(0.0, 0.2), {"b": Cost(1.0, 0.1)}, 1),
         (Cost(1.0, 0.2), {"b": Cost(0.0, 0.1)}, None),
