@@ -1,6 +1,6 @@
 """Attention in a contest: what is counted and laid out, which outputs are believed, what is said of the rest."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -190,59 +190,9 @@ def test_an_honest_kernel_passes_the_examination_every_time():
         assert isinstance(ready, Ready)
 
 
-def test_an_interpreted_kernel_is_never_timed_and_shows_what_the_compiler_says():
-    figures = {"target": "sm_90", "registers": 80, "spill_bytes": 0, "shared_bytes": 12800, "num_warps": 4}
-    kernel = SimpleNamespace(interpreted=True, resources=lambda spec, targets: [figures | {"head_dim": 128}])
-    found = prepared(kernel, CELL)
-    assert isinstance(found, NotTimed)
-    assert "interpreter" in found.reason
-    assert found.more == {"resources": [figures]}
-
-
-def test_a_predicted_occupancy_is_told_where_there_is_one():
-    @dataclass
-    class Entry:
-        target: str = "sm_90"
-        registers: int = 80
-        spill_bytes: int = 0
-        shared_bytes: int = 12800
-        num_warps: int = 4
-
-        @property
-        def occupancy(self):
-            return SimpleNamespace(warps=24)
-
-    kernel = SimpleNamespace(interpreted=True, resources=lambda spec, targets: [Entry()])
-    (told,) = prepared(kernel, CELL).more["resources"]
-    assert (told["registers"], told["resident_warps"]) == (80, 24)
-
-
-PLAIN = {"unsupported": lambda spec: None, "features": frozenset(), "dense": None}
-
-
-@pytest.mark.parametrize(
-    ("kernel", "changed", "reason"),
-    [
-        ({"unsupported": lambda spec: "only 64"}, {}, "unsupported: only 64"),
-        ({"max_context_len": 32}, {}, "longer than 32 impractical, this one has 67"),
-        ({}, {"mode": "graph"}, "does not declare graph"),
-        ({}, {"heads": Heads(4, 1, 24, value_dim=16, mla=True)}, "does not declare mla"),
-        ({}, {"heads": replace(HEADS, kv_dtype="float8_e5m2")}, "does not declare fp8"),
-        ({}, {"table": "dense", "group": "prefill"}, "a decode step of equal contexts"),
-        ({}, {"group": "write"}, "has no write"),
-        ({}, {"group": "copy"}, "has no copy_blocks"),
-    ],
-)
-def test_what_can_not_be_timed_says_why(kernel, changed, reason):
-    from kvproof_suites.bench.untimed import why_not_timed
-
-    under_test = KernelUnderTest("mine", SimpleNamespace(**PLAIN | kernel), "cpu")
-    assert reason in why_not_timed(under_test, replace(CELL, **changed))
-
-
-def test_a_kernel_without_a_dense_form_has_no_dense_row():
-    kernel = SimpleNamespace(**{name: value for name, value in PLAIN.items() if name != "dense"})
-    assert "has no dense" in prepared(kernel, replace(CELL, table="dense")).reason
+def test_what_can_not_be_timed_is_a_row_without_figures():
+    kernel = SimpleNamespace(features=frozenset(), unsupported=lambda spec: "only 64", dense=None)
+    assert prepared(kernel, CELL) == NotTimed("unsupported: only 64")
 
 
 def test_too_little_memory_is_told_before_it_is_asked_for(monkeypatch):
