@@ -65,12 +65,14 @@ def counts_of(laws: Laws) -> Iterable[str]:
 
 
 def reasons(laws: Laws) -> Iterable[str]:
+    """Of each implementation and outcome the commonest first."""
     counted = Counter(
         (record["implementation"], record["outcome"], record["reason"])
         for record in laws
         if record["outcome"] in ("refused", "known_broken", "not_run")
     )
-    for (name, outcome, reason), count in sorted(counted.items())[:MAX_LINES]:
+    commonest = sorted(counted.items(), key=lambda item: (item[0][:2], -item[1], item[0]))
+    for (name, outcome, reason), count in commonest[:MAX_LINES]:
         yield f"  {name}: {count} {OUTCOMES[outcome]}: {reason}"
     if len(counted) > MAX_LINES:
         yield f"  and {len(counted) - MAX_LINES} more reasons in the records"
