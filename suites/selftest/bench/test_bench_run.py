@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from kvproof_reports.records import read_run
+from selftest.outside_of_xdist import outside_of_xdist  # noqa: F401  of every test here
 from selftest.test_plugin import KERNELS
 
 SMALL = """

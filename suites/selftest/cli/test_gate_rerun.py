@@ -12,6 +12,7 @@ from kvproof_reports.samples import sample_fields
 from kvproof_reports.schema import COMMON
 from kvproof_suites import cli
 from kvproof_suites.cli.gate_rerun import recorded_options
+from selftest.outside_of_xdist import outside_of_xdist  # noqa: F401  of every test here
 
 WIDE = [0.5, 0.6, 0.7, 2.9, 0.6, 2.2, 0.5, 2.4, 0.7, 2.5]
 

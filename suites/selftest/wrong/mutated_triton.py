@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from kvproof_impls.contract import AttentionSpec, Launch, PagedBatch
 
-CHAIN = ("steps", "combine", "work", "attention", "plan", "codes", "cache_write", "block_copy")
+CHAIN = ("steps", "combine", "work", "attention", "buffers", "plan", "codes", "cache_write", "block_copy")
 """In order of import; the adapter comes last."""
 
 

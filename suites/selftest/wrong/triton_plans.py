@@ -67,8 +67,8 @@ class TritonPrefixGoesBeyondTheContexts(TritonMutant):
 
 
 class TritonReuseKeepsThePartsOfTheFirst(TritonMutant):
-    module, old, new = "plan", "        self.work.partial_start.copy_(work.partial_start)", (
-        "        if not self.work.partial_start.any():\n            self.work.partial_start.copy_(work.partial_start)"
+    module, old, new = "buffers", "work.positions, work.partial_start])", (
+        "work.positions, self.work.partial_start if self.work.partial_start.any() else work.partial_start])"
     )  # fmt: skip
 
 
