@@ -78,7 +78,8 @@ def test_what_the_issue_asks_for_is_supported(head_dim, dtype):
         assert TritonKernel().unsupported(AttentionSpec(8, 1, head_dim, block_size, dtype)) is None
 
 
-def test_arithmetic_follows_the_place_where_the_kernels_run():
+def test_arithmetic_follows_the_place_where_the_kernels_run(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
     interpreted, compiled = TritonKernel("cpu"), TritonKernel("cuda")
     bfloat16 = replace(SPEC, dtype="bfloat16")
     assert interpreted.arithmetic(bfloat16)["output_rounding"] == "toward_zero"

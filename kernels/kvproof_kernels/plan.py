@@ -156,9 +156,9 @@ class PagedAttention:
 
 def configuration_for(geometry: Geometry, num_pairs: int, device: torch.device) -> Configuration:
     """What is compiled where no sequence has more than ``num_pairs`` (query row, head of the group) pairs."""
-    here = device.type == "cuda" and torch.cuda.is_available()
-    place = Place(arch_of(device), geometry.group_size, geometry.block_size) if here else None
-    return tile_for(rows_kind(num_pairs), geometry.form, backend_of(device), place)
+    backend = backend_of(device)
+    place = None if backend == "interpreter" else Place(arch_of(device), geometry.group_size, geometry.block_size)
+    return tile_for(rows_kind(num_pairs), geometry.form, backend, place)
 
 
 def terms_on(geometry: Geometry, device: torch.device) -> Terms:
