@@ -200,12 +200,6 @@ def operand_types(form: Form, interpreted: bool) -> tuple[torch.dtype, torch.dty
     return form.dtype, form.dtype
 
 
-def copy_tile_for(head_dim: int, backend: str) -> CopyConfiguration:
-    """The compiled form of cache write and block copy, for the larger of head and value dim."""
-    block_t = 128 if backend == "interpreter" else 16
-    return CopyConfiguration(block_t, max(64, 1 << (head_dim - 1).bit_length()))
-
-
 @dataclass(frozen=True)
 class MergeConfiguration:
     """The same for merging partial results."""
