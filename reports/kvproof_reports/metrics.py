@@ -76,7 +76,7 @@ def _laws(subject: Subject) -> list[Point]:
 def _benchmark_series(record: Record) -> tuple[str, str, Sequence[str]]:
     if record["group"] == "allocator":
         return "allocator", f"{record['operation']}", ALLOCATOR
-    return str(record["group"]), f"{record['table']}", DECODE
+    return str(record["group"]), str(record["table"] or record["operation"] or "all"), DECODE
 
 
 def _replay_series(record: Record) -> tuple[str, str, Sequence[str]]:
@@ -91,7 +91,10 @@ def _series(records: Iterable[Record], series: Any) -> list[Point]:
         variants.setdefault((group, state), set()).add(_variant(record))
     return [
         Point(
-            _name(group, field, state, record, variants), float(record[field]), record["block_size"], _time_ms(record)
+            _name(group, field, state, record, variants),
+            float(record[field]),
+            record["block_size"] or 0,
+            _time_ms(record),
         )
         for record, group, state, fields in rows
         for field in fields

@@ -56,12 +56,12 @@ def condition_title(record: Mapping[str, Any]) -> str:
 
 
 def shape_code(record: Mapping[str, Any]) -> str:
-    """For metric names: ``4q1s1024_h32-8_d128_float32_cpu``; batch, query, context as vLLM's benchmark has them."""
-    parts = (
-        f"{record['batch']}q1s{record['context_len']}",
-        f"h{record['num_q_heads']}-{record['num_kv_heads']}",
-        f"d{record['head_dim']}",
-        record["dtype"],
-        record["device"],
-    )
-    return record["device"] if record["group"] == "allocator" else "_".join(parts)
+    """For metric names: ``4q1s1024_h32-8_d128_float32_cpu``; the point as vLLM's benchmark has it, and what else a row
+    has: one without keys and values, such as that of step tensors, has neither heads nor dims."""
+    if record["group"] == "allocator":
+        return str(record["device"])
+    heads = f"h{record['num_q_heads']}-{record['num_kv_heads']}" if record["num_q_heads"] is not None else None
+    dim = f"d{record['head_dim']}" if record["head_dim"] is not None else None
+    point = record.get("point") or f"{record['batch']}q1s{record['context_len']}"
+    parts = (point, heads, dim, record["dtype"], record["device"], record.get("cache"), record.get("mode"))
+    return "_".join(str(part) for part in parts if part is not None)

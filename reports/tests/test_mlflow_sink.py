@@ -42,6 +42,20 @@ def test_two_shapes_of_one_run_are_two_metrics(build):
     ]
 
 
+def test_rows_without_heads_dims_or_type_have_a_name_too(build):
+    run = build("a")
+    for point in ("4q1s1k", "8q1s1k"):
+        bare = dict.fromkeys(("num_q_heads", "num_kv_heads", "head_dim", "dtype", "context_len", "batch"))
+        run.decode(group="step_tensors", point=point, **bare)
+
+    (subject,) = subjects([read_run(run.writer.folder)])
+
+    assert {p.name for p in points(subject) if p.name.startswith("step_tensors_median_ms")} == {
+        "step_tensors_median_ms/identity/4q1s1k_cpu",
+        "step_tensors_median_ms/identity/8q1s1k_cpu",
+    }
+
+
 @pytest.mark.parametrize(
     ("text", "allowed"),
     [
