@@ -8,11 +8,9 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from kvproof_kernels.geometry import HEAD_DIM_STEP
 from kvproof_kernels.launch import is_interpreted, strides
-from kvproof_kernels.tensor_checks import check_device, check_dims, check_same_dtype, shape_of
-from kvproof_kernels.tiles import CODES, DTYPES
-from kvproof_kernels.validation import check_rows
+from kvproof_kernels.tensor_checks import check_device, shape_of
+from kvproof_kernels.validation import check_pools, check_rows
 
 MAX_ROW_DIM = 1024
 """Elements of a row: the head dim, with MLA the latent and the rotary dims together."""
@@ -54,32 +52,9 @@ def block_pairs(copies: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def check_move_pools(key_pool: Tensor, value_pool: Tensor | None) -> None:
-    """Pools [num_blocks, block_size, num_kv_heads, dim] that agree in all but the last size; ``None``: keys alone."""
-    pools = {"key_pool": key_pool} | ({} if value_pool is None else {"value_pool": value_pool})
-    for name, pool in pools.items():
-        _check_pool(name, pool)
-    if value_pool is not None:
-        if key_pool.shape[:3] != value_pool.shape[:3]:
-            raise ValueError(
-                f"key_pool {shape_of(key_pool)} and value_pool {shape_of(value_pool)} must agree in "
-                "[num_blocks, block_size, num_kv_heads]"
-            )
-        check_same_dtype("value_pool", value_pool, "key_pool", key_pool)
-        check_device(key_pool, {"value_pool": value_pool})
-    check_rows(**pools)
-
-
-def _check_pool(name: str, pool: Tensor) -> None:
-    check_dims(name, pool, 4)
-    if 0 in pool.shape:
-        raise ValueError(f"{name} {shape_of(pool)} is empty")
-    if pool.shape[3] % HEAD_DIM_STEP or pool.shape[3] > MAX_ROW_DIM:
-        raise ValueError(
-            f"{name} {shape_of(pool)} has head_dim {pool.shape[3]}; it must be a multiple of {HEAD_DIM_STEP}, "
-            f"at most {MAX_ROW_DIM}"
-        )
-    if pool.dtype not in DTYPES + CODES:
-        raise TypeError(f"{name} is {pool.dtype}; the kernels take {', '.join(map(str, DTYPES + CODES))}")
+    """Pools as for attention, but of rows up to MAX_ROW_DIM; ``None``: the keys alone."""
+    check_pools(key_pool, value_pool, MAX_ROW_DIM)
+    check_rows(key_pool=key_pool, **({} if value_pool is None else {"value_pool": value_pool}))
 
 
 def check_token_scales(pool: Tensor, **scales: Tensor) -> None:

@@ -160,10 +160,11 @@ def check_partials(
     check_unit_stride(out=out, **given)
 
 
-def check_pools(key_pool: Tensor, value_pool: Tensor) -> None:
-    """Two pools [num_blocks, block_size, num_kv_heads, head_dim or value_dim] that agree in all but the last size."""
-    widest = MAX_HEAD_DIM + MAX_REST_DIM
-    for name, pool in (("key_pool", key_pool), ("value_pool", value_pool)):
+def check_pools(key_pool: Tensor, value_pool: Tensor | None, widest: int = MAX_HEAD_DIM + MAX_REST_DIM) -> None:
+    """Pools [num_blocks, block_size, num_kv_heads, head_dim or value_dim] that agree in all but the last size, which is
+    at most ``widest``; ``None``: the keys alone."""
+    pools = {"key_pool": key_pool} | ({} if value_pool is None else {"value_pool": value_pool})
+    for name, pool in pools.items():
         check_dims(name, pool, 4)
         if 0 in pool.shape:
             raise ValueError(f"{name} {shape_of(pool)} is empty")
@@ -174,6 +175,8 @@ def check_pools(key_pool: Tensor, value_pool: Tensor) -> None:
             )
         if pool.dtype not in (*DTYPES, *CODES):
             raise TypeError(f"{name} is {pool.dtype}; the kernels take {', '.join(map(str, (*DTYPES, *CODES)))}")
+    if value_pool is None:
+        return
     if key_pool.shape[:3] != value_pool.shape[:3]:
         raise ValueError(
             f"key_pool {shape_of(key_pool)} and value_pool {shape_of(value_pool)} must agree in "

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kvproof_reports.capacity import capacities, traffic_of
-from kvproof_reports.kernel_tables import NOT_VERIFIED, VERIFIED
+from kvproof_reports.kernel_tables import NOT_VERIFIED, TIMES, VERIFIED
 from kvproof_reports.plot import Facet
 from kvproof_reports.rates import POINT, REPEATS, Estimate, time_ms
 from kvproof_reports.schema import HOST_GROUPS
@@ -27,12 +27,7 @@ def calls_table(columns: Sequence[Subject]) -> Table:
         text("operation", "operation"),
         number("block_size", "block size"),
         number("ns_per_token", "ns per token"),
-        number("median_ms", "median ms"),
-        number("low_ms", "low ms", "95 % interval of the median"),
-        number("high_ms", "high ms", "95 % interval of the median"),
-        number("q1_ms", "quartile ms"),
-        number("q3_ms", "quartile ms"),
-        number("num_samples", "samples"),
+        *TIMES,
         Column("laws", "laws", tag=True),
     ]
     sizes = _block_sizes(columns)

@@ -46,6 +46,15 @@ def _curve_row(charts: Sequence[Chart], chart: Chart, curve: Curve) -> dict[str,
     }
 
 
+TIMES = (
+    number("median_ms", "median ms"),
+    number("low_ms", "low ms", "95 % interval of the median"),
+    number("high_ms", "high ms", "95 % interval of the median"),
+    number("q1_ms", "quartile ms"),
+    number("q3_ms", "quartile ms"),
+    number("num_samples", "samples"),
+)
+"""Columns of whatever is timed."""
 NUMBERS = (
     text("implementation", "implementation"),
     text("table_title", "block table"),
@@ -53,12 +62,7 @@ NUMBERS = (
     number("tokens_per_second", "tokens/s"),
     number("tokens_per_second_low", "low", "95 % interval of the median"),
     number("tokens_per_second_high", "high", "95 % interval of the median"),
-    number("median_ms", "median ms"),
-    number("low_ms", "low ms", "95 % interval of the median"),
-    number("high_ms", "high ms", "95 % interval of the median"),
-    number("q1_ms", "quartile ms"),
-    number("q3_ms", "quartile ms"),
-    number("num_samples", "samples"),
+    *TIMES,
     share("tax", "tax of paging", "t_paged / t_dense - 1, same kernel family"),
     number("gb_per_second", "GB/s"),
     number("roof_gb_per_second", "roof GB/s", "measured in the same run"),
