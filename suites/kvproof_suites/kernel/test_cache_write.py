@@ -84,6 +84,15 @@ def random_pools(under_test: KernelUnderTest, case: Case, pages: Pages, generato
     return replace(pools, key_scale=scales[0], value_scale=scales[1])
 
 
+def prepare_write(under_test: KernelUnderTest, case: Case, seed: int) -> tuple[torch.Generator, Pages, KVPools]:
+    """What a law of writing starts from; a kernel that takes no such case, or can't write, is refused."""
+    require(under_test, case)
+    require_writer(under_test, "write")
+    generator = torch.Generator().manual_seed(seed)
+    pages = lay_out(case, generator)
+    return generator, pages, random_pools(under_test, case, pages, generator)
+
+
 def require_only(before: torch.Tensor, after: torch.Tensor, slots: list[int], pages: Pages, what: str) -> None:
     """Raise LawBroken where a slot outside ``slots`` has changed a bit."""
     changed = (bits(before) != bits(after)).flatten(1).any(1).nonzero().flatten().tolist()
@@ -114,11 +123,7 @@ def write(
 @pytest.mark.law("F1")
 @pytest.mark.parametrize("case", by_tier((*CASES, *QUANTISED), (*FULL, *QUANTISED_FULL)))
 def test_a_write_changes_exactly_its_slots(kernel: KernelUnderTest, case: Case, seed: int) -> None:
-    require(kernel, case)
-    require_writer(kernel, "write")
-    generator = torch.Generator().manual_seed(seed)
-    pages = lay_out(case, generator)
-    pools = random_pools(kernel, case, pages, generator)
+    generator, pages, pools = prepare_write(kernel, case, seed)
     before = {name: by_slot(part).clone() for name, part in by_block(pools).items()}
     slots = step_tensors(pages, "cpu").slot_mapping.tolist()
     slots = [-1 if i % 3 == 1 else slot for i, slot in enumerate(slots)] + [-1]
@@ -135,11 +140,7 @@ def test_a_write_changes_exactly_its_slots(kernel: KernelUnderTest, case: Case, 
 @pytest.mark.law("F2")
 @pytest.mark.parametrize("case", by_tier(CASES, FULL))
 def test_what_is_written_is_read_back(kernel: KernelUnderTest, case: Case, seed: int) -> None:
-    require(kernel, case)
-    require_writer(kernel, "write")
-    generator = torch.Generator().manual_seed(seed)
-    pages = lay_out(case, generator)
-    pools = random_pools(kernel, case, pages, generator)
+    generator, pages, pools = prepare_write(kernel, case, seed)
     slots = step_tensors(pages, "cpu").slot_mapping.tolist()
     slots = [slots[i] for i in torch.randperm(len(slots), generator=generator)]
     written = dict(zip(("key", "value"), write(kernel, case, pages, pools, slots, generator), strict=True))

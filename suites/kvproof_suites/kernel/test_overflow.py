@@ -7,10 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from kvproof_suites.kernel.attend import require
 from kvproof_suites.kernel.cases import Case, by_tier
-from kvproof_suites.kernel.pages import lay_out
-from kvproof_suites.kernel.test_cache_write import QUANTISED, random_pools, require_writer
+from kvproof_suites.kernel.test_cache_write import QUANTISED, prepare_write
 from kvproof_suites.kernel.test_quantised_writes import A_TOKEN_EACH, A_TOKEN_EACH_FULL
 from kvproof_suites.kernel.written_codes import magnitudes, require_near, row_scales, write
 from kvproof_suites.outcome import LawBroken
@@ -25,11 +23,7 @@ def test_a_write_beyond_the_range_saturates_and_a_nan_stays_in_its_slot(
 ) -> None:
     """Of int8 NaN has no code: what becomes of it is open, but only of it."""
     case = replace(case, dtype=rows)
-    require(kernel, case)
-    require_writer(kernel, "write")
-    generator = torch.Generator().manual_seed(seed)
-    pages = lay_out(case, generator)
-    pools = random_pools(kernel, case, pages, generator)
+    generator, pages, pools = prepare_write(kernel, case, seed)
     scale = row_scales(case, pages, pools, generator).key[0]
     grid = magnitudes(case.kv_dtype or case.dtype)
     ladder = torch.tensor([0.5, 1.0, 1.01, 2.0, 1e3]) * grid[-1]
@@ -65,11 +59,7 @@ def test_a_row_with_a_nan_has_a_scale_of_nan_and_no_other_row_has(
     kernel: KernelUnderTest, case: Case, seed: int
 ) -> None:
     """Codes of 8 bits have no NaN, so that it is the scale that tells: whoever reads the row reads NaN."""
-    require(kernel, case)
-    require_writer(kernel, "write")
-    generator = torch.Generator().manual_seed(seed)
-    pages = lay_out(case, generator)
-    pools = random_pools(kernel, case, pages, generator)
+    generator, pages, pools = prepare_write(kernel, case, seed)
     parts = torch.randn(2, pages.num_query_tokens, case.num_kv_heads, case.head_dim, generator=generator)
     parts[:, 1, 0, 5] = torch.nan
     for written in write(kernel, case, pages, (parts[0], parts[1][..., : case.spec.value_dim_value]), pools):

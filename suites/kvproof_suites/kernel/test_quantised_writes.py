@@ -9,7 +9,14 @@ from kvproof_suites.kernel.attend import require
 from kvproof_suites.kernel.cases import Case, by_tier
 from kvproof_suites.kernel.pages import by_block, lay_out
 from kvproof_suites.kernel.scales import LARGEST_CODE, with_strided_scales
-from kvproof_suites.kernel.test_cache_write import QUANTISED, QUANTISED_FULL, bits, random_pools, require_writer
+from kvproof_suites.kernel.test_cache_write import (
+    QUANTISED,
+    QUANTISED_FULL,
+    bits,
+    prepare_write,
+    random_pools,
+    require_writer,
+)
 from kvproof_suites.kernel.written_codes import OF_A_SCALE, half_codes, require_near, row_scales, write
 from kvproof_suites.outcome import LawBroken
 from kvproof_suites.under_test import KernelUnderTest
@@ -20,11 +27,7 @@ from kvproof_suites.under_test import KernelUnderTest
 def test_what_is_written_becomes_the_nearest_code_and_of_two_the_even_one(
     kernel: KernelUnderTest, case: Case, seed: int
 ) -> None:
-    require(kernel, case)
-    require_writer(kernel, "write")
-    generator = torch.Generator().manual_seed(seed)
-    pages = lay_out(case, generator)
-    pools = random_pools(kernel, case, pages, generator)
+    generator, pages, pools = prepare_write(kernel, case, seed)
     own = row_scales(case, pages, pools, generator)
     drawn = [half_codes(case, pages, scales, generator) for scales in (own.key, own.value)]
     sent = (drawn[0][0], drawn[1][0][..., : case.spec.value_dim_value])
@@ -55,11 +58,7 @@ def test_a_row_has_the_scale_that_makes_its_largest_magnitude_127(
     kernel: KernelUnderTest, case: Case, seed: int
 ) -> None:
     """Rows of every size, and of nothing but zeros."""
-    require(kernel, case)
-    require_writer(kernel, "write")
-    generator = torch.Generator().manual_seed(seed)
-    pages = lay_out(case, generator)
-    pools = random_pools(kernel, case, pages, generator)
+    generator, pages, pools = prepare_write(kernel, case, seed)
     shape = (pages.num_query_tokens, case.num_kv_heads, case.head_dim)
     sizes = 2.0 ** torch.randint(-6, 6, shape[:2], generator=generator)
     sizes[0] = 0
