@@ -5,6 +5,7 @@
 #   make aot         compile every variant of our Triton kernels for every chip, to kernels/AOT.md   (ONLY='head dim 128')
 #   make nightly     the searches that are too long for every day: the budget's fuzz at full length
 #   make mutation    change our allocators and the torch kernel one operator at a time; hours (MUTANTS=20: a sample of each)
+#   make env         an environment of its own for what can't share ours: NAME=vllm   (impls/envs/*.txt)
 #   make gpu     laws, sanitizer and sweep on a CUDA device, to reports/published   (GPU_IMPLS="triton flashinfer" DRY=1)
 #   make tune    measure which tiles this CUDA device prefers, to tuned.toml        (TUNE='--model=llama-3-8b')
 
@@ -21,7 +22,7 @@ INSTALLED := .venv/installed
 # The tests' tensors are tiny; with two processes torch's threads would only wait for each other.
 test laws kill-table nightly: export OMP_NUM_THREADS = 1
 
-.PHONY: run test lint laws aot kill-table nightly mutation gpu tune clean
+.PHONY: run test lint laws aot kill-table nightly mutation env gpu tune clean
 
 run: $(INSTALLED)
 	$(BIN)/kvproof run --impl=$(IMPL) $(if $(TRACE),--trace=$(TRACE))
@@ -60,6 +61,13 @@ mutation: $(INSTALLED)
 	$(BIN)/pip install --quiet 'cosmic-ray==8.7.0'
 	nice $(BIN)/python -m selftest.nightly.mutation $(if $(MUTANTS),--sample=$(MUTANTS))
 
+# The file names every package with its version, what they need included: nothing is left to be resolved.
+env:
+	@test -f 'impls/envs/$(NAME).txt' || { echo "make env NAME=..., one of: $(basename $(notdir $(wildcard impls/envs/*.txt)))"; exit 2; }
+	$(PYTHON) -m venv .venvs/$(NAME)
+	.venvs/$(NAME)/bin/pip install --quiet --no-compile --no-deps -r impls/envs/$(NAME).txt
+	.venvs/$(NAME)/bin/pip install --quiet --no-compile --no-deps -e .
+
 # Laws, compute-sanitizer and sweep, each in a process of its own: what fails hides nothing. DRY=1 shows the commands.
 # Where time is short: ONLY=laws, ONLY=check or ONLY=sweep, and RUN=results/... to go on with what a run has left.
 gpu: $(INSTALLED)
@@ -79,5 +87,5 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@touch $@
 
 clean:
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis .benchmarks dist results
+	rm -rf .venv .venvs .mypy_cache .pytest_cache .ruff_cache .hypothesis .benchmarks dist results
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

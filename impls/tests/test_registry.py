@@ -7,7 +7,8 @@ from importlib import metadata
 import pytest
 
 from kvproof_impls import registry
-from kvproof_impls.registry import BUILT_IN, Entry, Implementation, ImplementationError, Unavailable, adapt, load, names
+from kvproof_impls.built_in import BUILT_IN, Entry
+from kvproof_impls.registry import Implementation, ImplementationError, Unavailable, adapt, load, names
 
 
 class Kernel:

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from kvproof_impls.built_in import BUILT_IN
 from kvproof_impls.contract import FEATURES
-from kvproof_impls.registry import BUILT_IN, Implementation, ImplementationError, load
+from kvproof_impls.registry import Implementation, ImplementationError, load
 from kvproof_suites import options
 
 LARGEST_SEED = 2**63 - 1

@@ -11,7 +11,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from kvproof_impls import recorded
-from kvproof_impls.registry import BUILT_IN, load, unavailable
+from kvproof_impls.built_in import BUILT_IN
+from kvproof_impls.registry import load, unavailable
 from kvproof_suites import cli
 from kvproof_suites.histories import open_history
 from kvproof_traces import Request, replay, write_native

@@ -32,8 +32,9 @@ def command(as_json: bool) -> None:
 
 def _describe(name: str) -> dict[str, Any]:
     from kvproof_impls import registry
+    from kvproof_impls.built_in import BUILT_IN
 
-    entry = registry.BUILT_IN.get(name)
+    entry = BUILT_IN.get(name)
     row: dict[str, Any] = {
         "name": name,
         "provides": entry.provides if entry else None,

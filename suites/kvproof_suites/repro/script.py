@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from kvproof_impls.registry import BUILT_IN, ENTRY_POINT_GROUP
+from kvproof_impls.built_in import BUILT_IN
+from kvproof_impls.registry import ENTRY_POINT_GROUP
 from kvproof_suites.outcome import Element
 from kvproof_suites.repro.embed import UNPACK, Data
 from kvproof_suites.repro.recorder import Call, Copied, Launched, Planned, Written

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kvproof_impls.registry import BUILT_IN
+from kvproof_impls.built_in import BUILT_IN
 
 ROOT = Path(__file__).parents[3]
 FLOOR = {

