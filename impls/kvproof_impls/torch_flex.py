@@ -122,7 +122,7 @@ def require_packed(pools: KVPools) -> None:
     """
     for name, pool in (("key", pools.key), ("value", pools.value)):
         if not pool.is_contiguous():
-            raise ValueError(f"the {name} pool has strides {pool.stride()}: its blocks must be packed, in the order NHD")
+            raise ValueError(f"the {name} pool has strides {pool.stride()}: blocks must be packed, in the order NHD")
 
 
 def make_blocks(spec: AttentionSpec, batch: PagedBatch, pool_blocks: int, num_rows: int, query_len: int) -> Blocks:
