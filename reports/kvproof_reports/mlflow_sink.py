@@ -1,7 +1,8 @@
 """A run in MLflow: a parent run for the session, a child for each implementation.
 
 The results file stays the truth. Sending it twice changes nothing; sending it after it grew replaces the children that
-changed. A child gets its digest as the last thing, so one that was cut off in the middle is replaced too.
+changed. A child gets its digest as the last thing, so one that was cut off in the middle is replaced too. Each sending
+ends by looking for what another process has sent meanwhile, and keeps one of a kind.
 """
 
 from __future__ import annotations
@@ -9,32 +10,31 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
-import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from kvproof_reports.extras import MissingExtra, need
 from kvproof_reports.metrics import points
+from kvproof_reports.mlflow_client import alone, connect, database_file, quiet, resolved, without_password
 from kvproof_reports.records import Run, read_run
 from kvproof_reports.verdict import Subject, subjects
 
 EXPERIMENT = "kvproof"
-DEFAULT_URI = "sqlite:///mlflow.db"
-ARTEFACTS = ("report.html", "report.md", "results.jsonl")
+ARTEFACTS = ("report.html", "report.md", "results.jsonl", "junit.xml", "gate.junit.xml")
 
-_ENVIRONMENT = {
-    # The defaults retry for minutes; a server that is down may cost a run seconds.
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
-    "MLFLOW_HTTP_REQUEST_TIMEOUT": "5",
-    "MLFLOW_DISABLE_TELEMETRY": "true",
-    "DO_NOT_TRACK": "true",
-}
 _BATCH = 1000
 """Metrics in one request; the most that MLflow takes."""
+
+_PAGES = {"mlflow.experimentKind": "custom_model_development"}
+"""Which of its pages MLflow shows: those with charts of metrics, and not those for chats with a language model."""
+
+_SESSION = (
+    "The figures are in the runs below, one for each implementation; report and records are among the artefacts. "
+    "To chart all of them, filter by tags.`kvproof.kind` = 'implementation' and expand or ungroup the rows."
+)
+_CHILD = "The step of a metric is the block size in tokens; step 0 is for figures that have none, such as the laws."
 
 _log = logging.getLogger("kvproof")
 
@@ -55,7 +55,7 @@ class Summary:
 
 
 def log_run(run_folder: str | Path, tracking_uri: str | None = None) -> Summary:
-    """Send a run. ``tracking_uri``: else MLFLOW_TRACKING_URI, else ``sqlite:///mlflow.db``.
+    """Send a run to ``tracking_uri``, else MLFLOW_TRACKING_URI, else ``sqlite:///mlflow.db``.
 
     A server that fails or can't be reached costs one warning in the log and gives status "failed"; nothing is raised.
 
@@ -64,55 +64,33 @@ def log_run(run_folder: str | Path, tracking_uri: str | None = None) -> Summary:
         RecordError: the results file is faulty; nothing is sent.
     """
     run = read_run(run_folder)
-    uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or DEFAULT_URI
-    with _quiet():
-        client_class = need("mlflow", "mlflow").MlflowClient
-        try:
-            return _send(client_class(tracking_uri=uri), uri, run)
-        except MissingExtra:
-            raise
-        except Exception as error:
-            first_line = str(error).partition("\n")[0][:300]
-            message = f"{uri}: {type(error).__name__}: {first_line}"
-    _log.warning("MLflow could not be reached or failed; the results stay on disk, send them later: %s", message)
-    return Summary("failed", uri, message)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """MLflow's settings, its migration log, retry messages and warnings, within the call only."""
-    before = {name: os.environ.get(name) for name in _ENVIRONMENT}
-    level = logging.root.manager.disable
-    os.environ.update(_ENVIRONMENT)
-    logging.disable(logging.WARNING)
+    uri = resolved(tracking_uri)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(level)
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+        with quiet(), alone(uri):
+            return _send(connect(uri), uri, run)
+    except MissingExtra:
+        raise
+    except Exception as error:  # of MLflow, of whatever it reaches a server or a database with
+        told = f"{uri}: {type(error).__name__}: {str(error).partition(chr(10))[0][:300]}"
+    message = f"results stay on disk, send them later by `kvproof log {run_folder}`: {without_password(told)}"
+    _log.warning("MLflow failed: %s", message)
+    return Summary("failed", without_password(uri), message)
 
 
 def _send(client: Any, uri: str, run: Run) -> Summary:
     experiment = _experiment(client, uri)
     parent = _parent(client, experiment, run)
-    logged, unchanged = [], []
+    logged: list[str] = []
+    unchanged: list[str] = []
     for subject in subjects([run]):
         digest = _digest(subject)
-        old = _find(client, experiment, {"kvproof.run_id": run.run_id, "kvproof.implementation": subject.name})
-        if any(child.data.tags.get("kvproof.digest") == digest for child in old):
-            unchanged.append(subject.name)
-            continue
-        for child in old:
-            client.delete_run(child.info.run_id)
-        _send_child(client, experiment, parent, subject, digest)
-        logged.append(subject.name)
+        is_there = any(_is_whole(child, digest) for child in _children(client, experiment, subject))
+        if not is_there:
+            _send_child(client, experiment, parent, subject, digest)
+        _keep_one(client, parent, _children(client, experiment, subject), digest)
+        (unchanged if is_there else logged).append(subject.name)
     _finish_parent(client, parent, run)
+    uri = without_password(uri)
     told = f"{run.run_id}: {len(logged)} of {len(logged) + len(unchanged)} implementations sent to {uri}"
     return Summary("logged" if logged else "unchanged", uri, told, parent, tuple(logged), tuple(unchanged))
 
@@ -121,15 +99,18 @@ def _experiment(client: Any, uri: str) -> str:
     found = client.get_experiment_by_name(EXPERIMENT)
     if found is not None:
         return str(found.experiment_id)
-    return str(client.create_experiment(EXPERIMENT, artifact_location=_artefact_location(uri)))
+    try:
+        return str(client.create_experiment(EXPERIMENT, _artefact_location(uri), _PAGES))
+    except Exception:
+        if (found := client.get_experiment_by_name(EXPERIMENT)) is None:
+            raise
+        return str(found.experiment_id)  # another process came first
 
 
 def _artefact_location(uri: str) -> str | None:
     """Beside an SQLite database; a server decides for itself."""
-    if not uri.startswith("sqlite:///"):
-        return None
-    database = Path(uri.removeprefix("sqlite:///").partition("?")[0])
-    return (database.resolve().parent / "mlartifacts").as_uri()
+    database = database_file(uri)
+    return (database.resolve().parent / "mlartifacts").as_uri() if database else None
 
 
 def _find(client: Any, experiment: str, tags: Mapping[str, str]) -> list[Any]:
@@ -141,21 +122,54 @@ def _find(client: Any, experiment: str, tags: Mapping[str, str]) -> list[Any]:
 
 def _key(text: str) -> str:
     """A run id may hold quotes, which the filter language can't; its hash can't."""
-    return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()[:32]
+    return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()[:16]
+
+
+def _children(client: Any, experiment: str, subject: Subject) -> list[Any]:
+    tags = {"kvproof.run_id": subject.run.run_id, "kvproof.implementation": subject.name}
+    return _find(client, experiment, tags)
+
+
+def _is_whole(child: Any, digest: str) -> bool:
+    return bool(child.data.tags.get("kvproof.digest") == digest)
+
+
+def _keep_one(client: Any, parent: str, children: Sequence[Any], digest: str) -> None:
+    """Of the children of one implementation: those of older results, those cut off, and what came twice, go."""
+    kept = _first([child for child in children if _is_whole(child, digest)])
+    if kept.data.tags["mlflow.parentRunId"] != parent:
+        client.set_tag(kept.info.run_id, "mlflow.parentRunId", parent)
+    _delete(client, children, kept)
+
+
+def _first(runs: Sequence[Any]) -> Any:
+    """The same one for every process that asks."""
+    return min(runs, key=lambda run: (run.info.start_time, run.info.run_id))
+
+
+def _delete(client: Any, runs: Sequence[Any], kept: Any) -> None:
+    for run in runs:
+        if run.info.run_id != kept.info.run_id:
+            client.delete_run(run.info.run_id)
 
 
 def _parent(client: Any, experiment: str, run: Run) -> str:
+    """Looked for again after it was made: another process may have made one meanwhile."""
     tags = {"kvproof.run_id": run.run_id, "kvproof.kind": "session"}
+    if not _find(client, experiment, tags):
+        more = {"kvproof.run_key": _key(run.run_id), "mlflow.source.name": "kvproof", "mlflow.note.content": _SESSION}
+        client.create_run(experiment, run_name=run.run_id, tags={**tags, **more})
     found = _find(client, experiment, tags)
-    if found:
-        return str(found[0].info.run_id)
-    made = client.create_run(experiment, run_name=run.run_id, tags={**tags, "kvproof.run_key": _key(run.run_id)})
-    return str(made.info.run_id)
+    kept = _first(found)
+    _delete(client, found, kept)
+    return str(kept.info.run_id)
 
 
 def _finish_parent(client: Any, parent: str, run: Run) -> None:
     for name, value in _session(run).items():
         client.set_tag(parent, f"kvproof.{name}", value)
+    if (commit := _session(run).get("git_commit")) is not None:
+        client.set_tag(parent, "mlflow.source.git.commit", commit)
     for end in run.latest("end")[-1:]:
         client.set_tag(parent, "kvproof.verdict", end["verdict"])
         client.set_tag(parent, "kvproof.exit_code", str(end["exit_code"]))
@@ -173,8 +187,11 @@ def _send_child(client: Any, experiment: str, parent: str, subject: Subject, dig
         "kvproof.kind": "implementation",
         "kvproof.implementation": subject.name,
         "kvproof.verdict": subject.verdict,
+        "mlflow.source.name": "kvproof",
+        "mlflow.note.content": _CHILD,
     }
-    child = client.create_run(experiment, run_name=subject.label, tags=tags).info.run_id
+    name = f"{subject.name} @ {subject.run.run_id}"
+    child = client.create_run(experiment, run_name=name, tags=tags).info.run_id
     entities = need("mlflow.entities", "mlflow")
     about = {"implementation": subject.name, "implementation_version": subject.about["version"] or "unknown"}
     params = [entities.Param(name, value) for name, value in {**about, **_session(subject.run)}.items()]
@@ -197,4 +214,4 @@ def _session(run: Run) -> dict[str, str]:
 def _digest(subject: Subject) -> str:
     """Of everything that a child shows."""
     shown = [subject.about, _session(subject.run), *subject.laws, *subject.benchmarks, *subject.replays]
-    return hashlib.sha256(json.dumps(shown, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(shown, sort_keys=True).encode()).hexdigest()[:16]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import tempfile
 from collections.abc import Mapping
@@ -10,9 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from kvproof_reports.extras import need
-from kvproof_reports.mlflow_sink import DEFAULT_URI
-from kvproof_reports.mlflow_sink import _quiet as quiet
+from kvproof_reports.extras import MissingExtra
+from kvproof_reports.mlflow_client import connect, database_file, quiet, resolved, without_password
 from kvproof_reports.records import FILE_NAME, RecordError, Run, read_run
 
 RUN_ID = re.compile(r"(?:runs:/)?([0-9a-f]{32})")
@@ -39,44 +37,47 @@ def read_mlflow_run(run_id: str, tracking_uri: str | None = None) -> Run:
         MlflowRunError: no such run or server, or one that ``kvproof log`` did not make.
         RecordError: its results file is faulty.
     """
-    uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or DEFAULT_URI
+    uri = resolved(tracking_uri)
     _require_database(uri)
+    told = without_password(uri)
     with quiet(), tempfile.TemporaryDirectory() as folder:
-        client = need("mlflow", "mlflow").MlflowClient(tracking_uri=uri)
-        tags = _tags(client, run_id, uri)
+        client, tags = _found(uri, run_id, told)
         session = tags["mlflow.parentRunId"] if tags.get("kvproof.kind") == "implementation" else run_id
-        run = _read(_fetch(client, session, uri, folder), run_id)
+        run = _read(_fetch(client, session, told, folder), run_id)
     return _only(run, tags["kvproof.implementation"]) if session != run_id else run
 
 
 def _require_database(uri: str) -> None:
     """MLflow would make an empty one."""
-    path = Path(uri.removeprefix("sqlite:///").partition("?")[0])
-    if uri.startswith("sqlite:///") and not path.is_file():
+    if (path := database_file(uri)) is not None and not path.is_file():
         raise MlflowRunError(f"{uri}: no such database; give --mlflow URI, or set MLFLOW_TRACKING_URI")
 
 
-def _tags(client: Any, run_id: str, uri: str) -> Mapping[str, str]:
+def _found(uri: str, run_id: str, told: str) -> tuple[Any, Mapping[str, str]]:
+    """A client, and the run's tags."""
     try:
+        client = connect(uri)
         tags: Mapping[str, str] = client.get_run(run_id).data.tags
+    except MissingExtra:
+        raise
     except Exception as error:  # of MLflow, or of whatever it reaches the server with
-        raise MlflowRunError(f"{uri}: run {run_id}: {_first_line(error)}") from None
+        raise MlflowRunError(f"{told}: run {run_id}: {_first_line(error)}") from None
     if "kvproof.run_id" not in tags:
         text = "has no tag kvproof.run_id, so kvproof did not make it; name one that `kvproof log` has sent"
-        raise MlflowRunError(f"{uri}: run {run_id} {text}")
-    return tags
+        raise MlflowRunError(f"{told}: run {run_id} {text}")
+    return client, tags
 
 
-def _fetch(client: Any, run_id: str, uri: str, folder: str) -> Path:
+def _fetch(client: Any, run_id: str, told: str, folder: str) -> Path:
     try:
         return Path(client.download_artifacts(run_id, FILE_NAME, dst_path=folder))
     except Exception as error:
         text = f"has no {FILE_NAME} ({_first_line(error)}); send the run again with `kvproof log`"
-        raise MlflowRunError(f"{uri}: run {run_id} {text}") from None
+        raise MlflowRunError(f"{told}: run {run_id} {text}") from None
 
 
 def _first_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {str(error).partition(chr(10))[0][:200]}"
+    return without_password(f"{type(error).__name__}: {str(error).partition(chr(10))[0][:200]}")
 
 
 def _read(path: Path, run_id: str) -> Run:

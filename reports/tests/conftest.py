@@ -1,7 +1,10 @@
 """A made-up run that holds every kind of record, hostile names included."""
 
+import shutil
+
 import pytest
 
+from kvproof_reports.mlflow_client import connect, quiet
 from kvproof_reports.records import RunWriter
 
 ENVIRONMENT = {
@@ -215,3 +218,18 @@ class RunBuilder:
 def build(tmp_path):
     """build(name, hostile="") -> RunBuilder in a folder of that name."""
     return lambda name, hostile="": RunBuilder(tmp_path / name, hostile)
+
+
+@pytest.fixture(scope="session")
+def empty_database(tmp_path_factory):
+    """Making one takes MLflow seconds."""
+    path = tmp_path_factory.mktemp("empty") / "mlflow.db"
+    with quiet():
+        connect(f"sqlite:///{path}").search_experiments()
+    return path
+
+
+@pytest.fixture
+def database(empty_database, tmp_path):
+    """The URI of an empty one."""
+    return f"sqlite:///{shutil.copy(empty_database, tmp_path / 'mlflow.db')}"

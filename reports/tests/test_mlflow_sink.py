@@ -1,16 +1,16 @@
 """MLflow as a sink: what arrives, that nothing doubles, and that it can't hurt a run."""
 
 import logging
-import os
-import socket
+import subprocess
 import sys
-import time
+from types import SimpleNamespace
 
 import pytest
 
 from kvproof_reports.extras import MissingExtra
 from kvproof_reports.metrics import metric_name, points
-from kvproof_reports.mlflow_sink import _ENVIRONMENT, log_run
+from kvproof_reports.mlflow_client import Unreachable, connect, quiet
+from kvproof_reports.mlflow_sink import _experiment, log_run
 from kvproof_reports.records import read_run
 from kvproof_reports.verdict import subjects
 
@@ -77,18 +77,17 @@ def test_a_missing_package_is_named_with_the_line_that_installs_it(build, monkey
         log_run(folder, "sqlite:///unused.db")
 
 
-@pytest.fixture
-def database(tmp_path):
-    return f"sqlite:///{tmp_path / 'db' / 'mlflow.db'}"
+def live_runs(uri):
+    with quiet():
+        client = connect(uri)
+        client.search_experiments()
+    experiment = client.get_experiment_by_name("kvproof").experiment_id
+    return client, experiment, client.search_runs([experiment])
 
 
 def everything_in(uri):
-    """{implementation: number of metric points}, and the parents, of all live runs."""
-    import mlflow
-
-    client = mlflow.MlflowClient(tracking_uri=uri)
-    experiment = client.get_experiment_by_name("kvproof")
-    runs = client.search_runs([experiment.experiment_id])
+    """A client, the parents, {implementation: child} and {implementation: {metric: history}}, of all live runs."""
+    client, _, runs = live_runs(uri)
     children = {run.data.tags["kvproof.implementation"]: run for run in runs if "mlflow.parentRunId" in run.data.tags}
     parents = [run for run in runs if "mlflow.parentRunId" not in run.data.tags]
     assert len(children) + len(parents) == len(runs)
@@ -100,7 +99,6 @@ def everything_in(uri):
 
 
 def test_a_run_arrives_once_however_often_it_is_sent(build, tmp_path, database):
-    (tmp_path / "db").mkdir()
     run = build('it\'s a "run"')
     folder = run.everything()
     (folder / "report.md").write_text("short")
@@ -118,7 +116,7 @@ def test_a_run_arrives_once_however_often_it_is_sent(build, tmp_path, database):
     assert histories["contiguous"]["replay_waste/sample.jsonl"][0].value == 0.71
     assert children["torch"].data.params["git_commit"] == "0123abc"
     assert sorted(file.path for file in client.list_artifacts(parent.info.run_id)) == ["report.md", "results.jsonl"]
-    assert list((tmp_path / "db" / "mlartifacts").rglob("results.jsonl"))
+    assert list((tmp_path / "mlartifacts").rglob("results.jsonl"))
 
     # The run grows, and one child looks as if its sending had been cut off: these two are replaced, the others stay.
     run.decode("torch", block_size=16, median_ms=1.0)
@@ -135,20 +133,102 @@ def test_a_run_arrives_once_however_often_it_is_sent(build, tmp_path, database):
     assert (16, 4000.0) in by_step
 
 
-def test_an_unreachable_server_costs_seconds_and_one_warning(build, caplog):
+def test_a_failure_is_one_warning_without_a_password_and_says_how_to_go_on(build, monkeypatch, caplog):
     folder = build("a").everything()
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        uri = f"http://127.0.0.1:{unused.getsockname()[1]}"
-    before = {name: os.environ.get(name) for name in _ENVIRONMENT}
-    started = time.monotonic()
 
-    with caplog.at_level(logging.WARNING, logger="kvproof"):
-        summary = log_run(folder, uri)
+    def refused(uri):
+        raise Unreachable(f"{uri}: refused\nand much more")
 
-    assert summary.status == "failed"
-    assert uri in summary.message
-    assert time.monotonic() - started < 30
-    assert [record.name for record in caplog.records if record.levelno >= logging.WARNING] == ["kvproof"]
-    assert {name: os.environ.get(name) for name in _ENVIRONMENT} == before
-    assert logging.root.manager.disable == logging.NOTSET
+    monkeypatch.setattr("kvproof_reports.mlflow_sink.connect", refused)
+    with caplog.at_level(logging.WARNING):
+        summary = log_run(folder, "http://me:secret@team:5000")
+
+    assert (summary.status, summary.tracking_uri) == ("failed", "http://me:***@team:5000")
+    (warning,) = [record.getMessage() for record in caplog.records]
+    assert f"results stay on disk, send them later by `kvproof log {folder}`" in warning
+    assert "me:***@team:5000: refused" in warning
+    assert "secret" not in warning
+    assert "\n" not in warning
+
+
+@pytest.mark.parametrize(
+    ("call", "nth"), [("create_run", 2), ("log_batch", 2), ("set_tag", 1), ("delete_run", 1), ("log_artifact", 1)]
+)
+def test_what_was_cut_off_anywhere_is_whole_after_the_next_sending_and_nothing_is_there_twice(
+    build, tmp_path, database, monkeypatch, call, nth
+):
+    import mlflow
+
+    run = build("a")
+    folder = run.everything()
+    log_run(folder, database)
+    run.decode("torch", block_size=16, median_ms=1.0)
+    run.session(seed=8)
+    calls = []
+
+    def dies(*arguments, **named):
+        calls.append(arguments)
+        if len(calls) == nth:
+            raise ConnectionResetError("the server is gone")
+        return lives(*arguments, **named)
+
+    with monkeypatch.context() as patch:
+        lives = getattr(mlflow.MlflowClient, call)
+        patch.setattr(mlflow.MlflowClient, call, dies)
+        assert log_run(folder, database).status == "failed"
+
+    log_run(folder, database)
+
+    _, (_parent,), children, histories = everything_in(database)
+    assert sorted(children) == ["contiguous", "paged", "torch", "triton"]
+    assert {child.data.params["seed"] for child in children.values()} == {"8"}
+    steps = [(p.step, p.value) for p in histories["torch"]["decode_tokens_per_second/identity"]]
+    assert len(steps) == len(dict(steps)) == 6
+    assert dict(steps)[16] == 4000.0
+
+
+def test_doubles_that_two_processes_left_are_put_right(build, database):
+    """As after a race: two sessions, and an implementation under each."""
+    folder = build("a").everything()
+    first = log_run(folder, database).parent_run_id
+    client, experiment, _ = live_runs(database)
+    twin = client.create_run(experiment, tags=client.get_run(first).data.tags).info.run_id
+    for child in client.search_runs([experiment], filter_string=f"tags.`mlflow.parentRunId` = '{first}'"):
+        if child.data.tags["kvproof.implementation"] == "paged":
+            client.create_run(experiment, tags={**child.data.tags, "mlflow.parentRunId": twin})
+        if child.data.tags["kvproof.implementation"] == "torch":
+            client.set_tag(child.info.run_id, "mlflow.parentRunId", twin)
+
+    assert log_run(folder, database).status == "unchanged"
+
+    _, (parent,), children, _ = everything_in(database)
+    assert parent.info.run_id == first
+    assert {child.data.tags["mlflow.parentRunId"] for child in children.values()} == {first}
+    assert len(children) == 4
+
+
+def test_two_processes_may_send_to_one_new_file_at_once_the_same_run_as_well(build, tmp_path):
+    folder, uri = build("a").everything(), f"sqlite:///{tmp_path}/new.db"
+    send = (
+        "import sys; from kvproof_reports.mlflow_sink import _experiment, log_run; print(log_run(*sys.argv[1:]).status)"
+    )
+    command = [sys.executable, "-c", send, str(folder), uri]
+    both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    ended = sorted(process.communicate(timeout=120)[0].strip() for process in both)
+
+    assert ended == ["logged", "unchanged"]
+    assert len(live_runs(uri)[2]) == 5
+
+
+def test_an_experiment_that_another_process_made_meanwhile_is_taken():
+    class Server:
+        found = None
+
+        def get_experiment_by_name(self, name):
+            return self.found
+
+        def create_experiment(self, *arguments):
+            self.found = SimpleNamespace(experiment_id="7")
+            raise ValueError("Experiment(name=kvproof) already exists")
+
+    assert _experiment(Server(), "http://team:5000") == "7"

@@ -11,12 +11,11 @@ mlflow = pytest.importorskip("mlflow")
 
 
 @pytest.fixture
-def sent(build, tmp_path):
+def sent(build, database):
     run = build("sent")
     run.everything()
-    uri = f"sqlite:///{tmp_path}/mlflow.db"
-    summary = log_run(run.writer.folder, tracking_uri=uri)
-    return run.writer.folder, uri, summary.parent_run_id, mlflow.MlflowClient(tracking_uri=uri)
+    summary = log_run(run.writer.folder, tracking_uri=database)
+    return run.writer.folder, database, summary.parent_run_id, mlflow.MlflowClient(tracking_uri=database)
 
 
 def test_a_run_comes_back_with_all_its_records(sent):
