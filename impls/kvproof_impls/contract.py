@@ -224,7 +224,8 @@ class Launch(Protocol):
 class PagedKernel(Protocol):
     """Attention over a paged KV cache.
 
-    Optional attributes: ``pool_order`` ("NHD", the default, or "HND"), ``max_context_len`` (longest context that is
+    Optional attributes: ``pool_order`` (how a block is stored: "NHD", the default, or any other order of block slot,
+    head and dim; a pair of orders where keys and values differ), ``max_context_len`` (longest context that is
     practical, None: any), ``arithmetic(spec)`` (see ``DEFAULT_ARITHMETIC``), ``write(spec, key, value, pools,
     slot_mapping)`` (scales a head are given, scales a token are made: max |row| ÷ 127, and stored; with ``spec.mla``
     ``key`` alone is written), ``copy_blocks(pools, copies)`` (scales a token go along). For benchmarks:

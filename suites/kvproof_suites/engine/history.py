@@ -16,7 +16,7 @@ from kvproof_impls.contract import AttentionSpec, BlockAllocator, Copies, KVPool
 from kvproof_suites.kernel.attend import arithmetic
 from kvproof_suites.kernel.drawn import error_to_bound
 from kvproof_suites.kernel.oracle import attend_dense
-from kvproof_suites.kernel.pages import untouched_pool
+from kvproof_suites.kernel.pages import pool_orders, untouched_pool
 from kvproof_suites.outcome import LawBroken
 from kvproof_suites.under_test import KernelUnderTest
 
@@ -47,7 +47,7 @@ class Engine:
     def __post_init__(self) -> None:
         spec, device = self.spec, self.under_test.device
         shape = (self.allocator.pool_blocks, spec.block_size, spec.num_kv_heads, spec.head_dim)
-        views = (untouched_pool(shape, self.under_test.kernel, spec.dtype, device) for _ in range(2))
+        views = (untouched_pool(shape, order, spec.dtype, device) for order in pool_orders(self.under_test.kernel))
         self.pools = KVPools(*(view.fill_(UNWRITTEN) for view in views))
         self.generator = torch.Generator().manual_seed(self.seed)
 

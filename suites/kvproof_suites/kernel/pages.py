@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 
@@ -131,25 +130,27 @@ def repeat_rows(pages: Pages, copies: Sequence[int]) -> Pages:
 
 def empty_pools(pages: Pages, spec: AttentionSpec, kernel: PagedKernel, device: str, fill: float = 0.0) -> KVPools:
     """Pools in the kernel's storage order, seen as [num_blocks, block_size, num_kv_heads, head_dim or value_dim]."""
-    key = pool(pages, spec, spec.head_dim, kernel, device, fill)
-    value_dim = spec.value_dim_value
-    return KVPools(key, key[..., :value_dim] if spec.mla else pool(pages, spec, value_dim, kernel, device, fill))
+    orders, value_dim = pool_orders(kernel), spec.value_dim_value
+    key = pool(pages, spec, spec.head_dim, orders[0], device, fill)
+    return KVPools(key, key[..., :value_dim] if spec.mla else pool(pages, spec, value_dim, orders[1], device, fill))
 
 
-def pool(pages: Pages, spec: AttentionSpec, dim: int, kernel: PagedKernel, device: str, fill: float) -> torch.Tensor:
+def pool(pages: Pages, spec: AttentionSpec, dim: int, order: str, device: str, fill: float) -> torch.Tensor:
     shape = (pages.num_blocks, pages.block_size, spec.num_kv_heads, dim)
-    return untouched_pool(shape, kernel, spec.kv_dtype or spec.dtype, device).fill_(fill)
+    return untouched_pool(shape, order, spec.kv_dtype or spec.dtype, device).fill_(fill)
 
 
-def untouched_pool(
-    shape: tuple[int, int, int, int], kernel: PagedKernel, dtype: str, device: str = "cpu"
-) -> torch.Tensor:
-    """Unwritten memory in the kernel's storage order, seen as [num_blocks, block_size, num_kv_heads, dim]."""
-    num_blocks, block_size, num_kv_heads, dim = shape
-    options: dict[str, Any] = {"dtype": getattr(torch, dtype), "device": device}
-    if getattr(kernel, "pool_order", "NHD") == "HND":
-        return torch.empty(num_blocks, num_kv_heads, block_size, dim, **options).transpose(1, 2)
-    return torch.empty(shape, **options)
+def pool_orders(kernel: PagedKernel) -> tuple[str, str]:
+    """Storage order of the keys and of the values."""
+    order: str | tuple[str, str] = getattr(kernel, "pool_order", "NHD")
+    return (order, order) if isinstance(order, str) else order
+
+
+def untouched_pool(shape: tuple[int, int, int, int], order: str, dtype: str, device: str = "cpu") -> torch.Tensor:
+    """Unwritten memory in a storage order of the contract, seen as [num_blocks, block_size, num_kv_heads, dim]."""
+    stored = [0, *("NHD".index(axis) + 1 for axis in order)]
+    memory = torch.empty([shape[axis] for axis in stored], dtype=getattr(torch, dtype), device=device)
+    return memory.permute([stored.index(axis) for axis in range(4)])
 
 
 def fill_pool(target: torch.Tensor, by_slot: torch.Tensor) -> None:

@@ -15,7 +15,7 @@ from kvproof_suites.kernel.cases import CHUNKED, MIXED, Case, by_tier, decode, p
 from kvproof_suites.kernel.decoding import judge as judge_needle
 from kvproof_suites.kernel.drawn import Drawn, draw, judge, place_drawn
 from kvproof_suites.kernel.needle import Needle, bury
-from kvproof_suites.kernel.pages import Pages, lay_out, step_tensors, untouched_pool
+from kvproof_suites.kernel.pages import Pages, lay_out, pool_orders, step_tensors, untouched_pool
 from kvproof_suites.outcome import LawBroken, not_run_here
 from kvproof_suites.under_test import KernelUnderTest
 
@@ -36,9 +36,9 @@ def in_the_highest_blocks(under_test: KernelUnderTest, needle: Needle, case: Cas
     num_blocks = PAST_INT32 // per_block + pages.num_blocks
     shift = num_blocks - pages.num_blocks
     pools = []
-    for values in (needle.keys, needle.values):
+    for values, order in zip((needle.keys, needle.values), pool_orders(under_test.kernel), strict=True):
         shape = (num_blocks, case.block_size, spec.num_kv_heads, spec.head_dim)
-        view = untouched_pool(shape, under_test.kernel, case.dtype)
+        view = untouched_pool(shape, order, case.dtype)
         view[shift:].copy_(values.view(pages.num_blocks, case.block_size, *values.shape[1:]))
         pools.append(view)
     tables = tuple(tuple(block + shift for block in table) for table in pages.tables)

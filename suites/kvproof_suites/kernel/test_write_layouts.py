@@ -8,7 +8,7 @@ import torch
 from kvproof_impls.contract import KVPools
 from kvproof_suites.kernel.attend import require
 from kvproof_suites.kernel.cases import MIXED, Case, by_tier, decode
-from kvproof_suites.kernel.pages import lay_out, step_tensors, untouched_pool
+from kvproof_suites.kernel.pages import lay_out, pool_orders, step_tensors, untouched_pool
 from kvproof_suites.kernel.test_cache_write import bits, require_writer
 from kvproof_suites.kernel.test_layouts import PAST_INT32
 from kvproof_suites.outcome import LawBroken, not_run_here
@@ -60,7 +60,7 @@ def test_a_write_past_32_bit_offsets_lands_in_its_slots(kernel: KernelUnderTest,
     per_slot = case.num_kv_heads * case.head_dim
     num_blocks = PAST_INT32 // (per_slot * case.block_size)
     shape = (num_blocks, case.block_size, case.num_kv_heads, case.head_dim)
-    views = [untouched_pool(shape, kernel.kernel, case.dtype) for _ in range(2)]
+    views = [untouched_pool(shape, order, case.dtype) for order in pool_orders(kernel.kernel)]
     slots = torch.tensor([num_blocks * case.block_size - 1, 2**31 // per_slot + 1])
     sent = rows(kernel, case, len(slots), seed)
     kernel.kernel.write(case.spec, *sent, KVPools(*views), slots)
