@@ -77,9 +77,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "mlflow": {
         "default": None,
         "nargs": "?",
-        "const": "sqlite:///mlflow.db",
+        "const": "",
         "metavar": "URI",
-        "help": "send the results to MLflow at the end; default of URI: sqlite:///mlflow.db",
+        "help": "send the results to MLflow at the end; default of URI: MLFLOW_TRACKING_URI, else sqlite:///mlflow.db",
     },
 }
 

@@ -164,10 +164,20 @@ class LawRun:
         if not self.writes_records:
             return
         summary.print_summary(terminalreporter, self.laws, self.verdict, self.folder)
-        if uri := options.value(self.config, "mlflow"):
-            from kvproof_reports.mlflow_sink import log_run
+        if (uri := options.value(self.config, "mlflow")) is not None:
+            terminalreporter.write_line(f"kvproof: MLflow: {sent_to_mlflow(self.folder, uri)}")
 
-            terminalreporter.write_line(f"kvproof: MLflow: {log_run(self.folder, tracking_uri=uri)}")
+
+def sent_to_mlflow(folder: Path, uri: str) -> str:
+    """What became of it, in a line: nothing there may change how the run ends."""
+    from kvproof_reports.extras import MissingExtra
+    from kvproof_reports.mlflow_sink import log_run
+    from kvproof_reports.records import RecordError
+
+    try:
+        return log_run(folder, tracking_uri=uri).message
+    except (MissingExtra, RecordError) as error:
+        return f"left out: {error}"
 
 
 def outcome_of(report: pytest.TestReport) -> tuple[str, str | None] | None:

@@ -49,6 +49,7 @@ def done(what: str, action: Callable[..., object], *arguments: object) -> bool:
 
 def conclude(run: Run, written: Sequence[Path], logged_to: str | None) -> None:
     """The last lines of a run: a verdict for each implementation, and where everything lies."""
+    from kvproof_reports.mlflow_client import without_password
     from kvproof_reports.verdict import subjects
 
     click.echo("")
@@ -59,4 +60,4 @@ def conclude(run: Run, written: Sequence[Path], logged_to: str | None) -> None:
     for path in written:
         click.echo(f"report: {path}")
     if logged_to:
-        click.echo(f"MLflow: {logged_to}")
+        click.echo(f"MLflow: {without_password(logged_to)}")

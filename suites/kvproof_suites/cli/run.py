@@ -32,7 +32,15 @@ STOPPED = (cli.INTERRUPTED, cli.INTERNAL_ERROR, cli.USAGE_ERROR)
 @click.option("--tier", type=click.Choice(TIERS), default="smoke", show_default=True, help="How much to try.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of all drawn data.")
 @click.option("--results", "folder", type=click.Path(path_type=Path), help="Of this run; else results/<time>-<impl>.")
-@click.option("--mlflow", "uri", default="sqlite:///mlflow.db", show_default=True, help='Tracking URI; "" for none.')
+@click.option(
+    "--mlflow",
+    "uri",
+    envvar="MLFLOW_TRACKING_URI",
+    show_envvar=True,
+    default="sqlite:///mlflow.db",
+    show_default=True,
+    help='Tracking URI; "" for none.',
+)
 @click.option("--bench/--no-bench", default=True, show_default=True, help="Time what was verified.")
 @bench_options
 def command(
