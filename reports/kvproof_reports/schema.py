@@ -80,7 +80,7 @@ _ENVIRONMENT = {
     "cuda": Field("text", "version, or that of HIP, which torch was built for"),
     "git_commit": Field("text", "of the repository the run was started in"),
     "kvproof": Field("text", "version"),
-    "spec": Field("text", "version of SPEC.md"),
+    "spec": Field("text", "version of the laws: their number, and a hash of what they say"),
 }
 
 SESSION: Mapping[str, Field] = {

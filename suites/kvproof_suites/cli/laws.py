@@ -14,7 +14,7 @@ import click
 
 import kvproof_suites
 from kvproof_suites.cli.terminal import show_json, show_table
-from kvproof_suites.laws import LAWS, NOT_LAWS, Law
+from kvproof_suites.laws import LAWS, NOT_LAWS, Law, version
 
 FAMILIES = {
     "A": "Allocator",
@@ -51,7 +51,7 @@ def command(names: tuple[str, ...], as_json: bool, markdown: bool) -> None:
     elif names:
         click.echo("\n\n".join(map(explain, laws)))
     else:
-        show_table(("law", "title", "sentence"), ((law.id, law.title, law.sentence) for law in laws))
+        show_table(("law", "title", "sentence"), ((law.id, law.title, law.sentence) for law in laws), title=version())
 
 
 def find(name: str) -> Law:

@@ -7,6 +7,9 @@ carries ``@pytest.mark.law(id)``.
 
 from __future__ import annotations
 
+import hashlib
+import json
+
 from kvproof_suites.laws.allocators import ALLOCATORS
 from kvproof_suites.laws.kernels import KERNELS
 from kvproof_suites.laws.law import Law
@@ -24,4 +27,11 @@ NOT_LAWS: dict[str, str] = {
 }
 """Properties of the catalogue that the contract does not show, and what would be needed."""
 
-__all__ = ["LAWS", "NOT_LAWS", "Law"]
+__all__ = ["LAWS", "NOT_LAWS", "Law", "version"]
+
+
+def version() -> str:
+    """Of the set of laws: how many there are, and a hash of their ids and sentences, so that two verdicts under one
+    version are about the same claims. How a law is tested is a matter of kvproof's own version."""
+    said = json.dumps(sorted((law.id, law.sentence) for law in LAWS.values()))
+    return f"{len(LAWS)} laws, {hashlib.sha256(said.encode()).hexdigest()[:8]}"
