@@ -27,8 +27,9 @@ ANSWER_SECONDS = 4
 PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
 """Databases that answer a connection, and where, unless the URI says it."""
 
-PATIENCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "5"}
-"""For each later request, unless the user has set them: a server that stops answering may cost a run seconds."""
+PATIENCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "15"}
+"""For each later request, unless the user has set them: a busy server is waited for, one that died in the middle is
+given up after half a minute."""
 
 SILENCE = {
     "MLFLOW_DISABLE_TELEMETRY": "true",

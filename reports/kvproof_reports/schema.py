@@ -17,7 +17,7 @@ TABLES = ("dense", "identity", "shuffled", "churned", "shared-prefix")
 
 ATTENTION = ("decode", "prefill", "mixed")
 KERNEL_GROUPS = (*ATTENTION, "write", "copy")
-HOST_GROUPS = ("allocator", "step_tensors", "serving")
+HOST_GROUPS = ("allocator", "step_tensors")
 """Groups of benchmarks: launches of kernels, those of attention first among them, and work of the host."""
 
 MOST_SAMPLES = 400
@@ -169,6 +169,7 @@ BENCHMARK: Mapping[str, Field] = {
     "tax": Field("signed", "of paging: time over that of the same kernel without a table, less 1", only_when=_TIMED),
     "plan_ms": Field("number", "host work of one batch, timed apart", only_when=_TIMED),
     "breakeven_launches": Field("number", "of one plan, from which on planning pays", only_when=_TIMED),
+    "num_layers": Field("count", "of the model of --model"),
     "step_ms": Field("number", "one plan, and a launch for each layer of the model of --model", only_when=_TIMED),
     "waited": Field("share", "of a sample, that a thread waited for a core; the median of them", only_when=_TIMED),
     "clocks": Field("object", "of the GPU while it was timed", fields=_CLOCKS, only_when=_TIMED),

@@ -17,7 +17,7 @@ from kvproof_reports.curves import Chart, Curve
 from kvproof_reports.rates import Estimate, time_ms
 
 NUM_LAYERS = 32
-"""Of the model; as many launches of attention a step."""
+"""Of a model that a run does not name; as many launches of attention a step."""
 
 SHARES = (0.25, 0.5, 0.75)
 """Of a step that attention takes, at the measured batch and REFERENCE tokens a block, with the fastest kernel: the mix
@@ -29,7 +29,8 @@ REFERENCE = 16
 
 MODEL = (
     "tokens/s = R / (W + R · a). R: sequences at a time in the replay, which holds waste and prefix hits. "
-    f"a: attention of one sequence in one step, {NUM_LAYERS} layers of the measured launch over its batch. "
+    "a: attention of one sequence in one step, the measured launch over its batch, once for each layer of the "
+    f"run's model, or {NUM_LAYERS} where it was given none. "
     "W: the rest of a step, read once for all sequences; it is what leaves attention the chosen share of a step at the "
     f"measured batch, with the fastest kernel and blocks of {REFERENCE}. "
     "Left out: prefill, preempted work, the allocator's time. Block sizes were timed one after the other, so that an "
@@ -101,6 +102,11 @@ def _batch(chart: Chart) -> int:
     return int(next(record for curve in chart.curves for record in curve.points.values())["batch"])
 
 
+def _num_layers(chart: Chart) -> int:
+    named = [record["num_layers"] for curve in chart.curves for record in curve.points.values()]
+    return int(next(filter(None, named), NUM_LAYERS))
+
+
 def _launch_ms(curve: Curve) -> dict[int, Estimate]:
     """Of verified rows of decoding: only there each sequence adds one token."""
     decode = {s: r for s, r in curve.points.items() if r["verified"] and r["group"] == "decode" and r["batch"]}
@@ -122,20 +128,21 @@ def _sides(
     reference_ms: float,
     share: float,
 ) -> Sides:
-    batch = _batch(chart)
-    rest_ms = NUM_LAYERS * reference_ms * (1 - share) / share
+    batch, num_layers = _batch(chart), _num_layers(chart)
+    rest_ms = num_layers * reference_ms * (1 - share) / share
     running = {size: float(capacity.points[size]["mean_running"]) for size in launch_ms}
-    rates = {size: _rate(running[size], rest_ms, launch, batch) for size, launch in launch_ms.items()}
+    step_ms = {size: launch.scaled(num_layers) for size, launch in launch_ms.items()}
+    rates = {size: _rate(running[size], rest_ms, attention, batch) for size, attention in step_ms.items()}
     kernel_us = {size: launch.scaled(1e3 / batch) for size, launch in launch_ms.items()}
     return Sides(
         label, capacity.label, chart.workload, chart.usual_table, capacity.traffic, share, kernel_us, running, rates
     )
 
 
-def _rate(running: float, rest_ms: float, launch: Estimate, batch: int) -> Estimate:
-    """Tokens a second. It falls as the launch takes longer, so that the interval's ends are those of the launch."""
+def _rate(running: float, rest_ms: float, attention: Estimate, batch: int) -> Estimate:
+    """Tokens a second. It falls as attention takes longer, so that the interval's ends are those of its launches."""
 
-    def at(launch_ms: float) -> float:
-        return 1e3 * running / (rest_ms + running * NUM_LAYERS * launch_ms / batch)
+    def at(attention_ms: float) -> float:
+        return 1e3 * running / (rest_ms + running * attention_ms / batch)
 
-    return Estimate(at(launch.value), at(launch.high), at(launch.low), launch.kind)
+    return Estimate(at(attention.value), at(attention.high), at(attention.low), attention.kind)

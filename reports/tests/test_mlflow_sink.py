@@ -31,6 +31,19 @@ def test_throughput_has_the_block_size_as_its_step(build):
     ]
 
 
+def test_measured_figures_have_six_digits_and_counts_have_all(build):
+    run = build("a")
+    run.decode(median_ms=1 / 3, tax=0.08)
+    run.replay("torch", num_finished=123456789)
+
+    (found,) = [one for one in subjects([read_run(run.writer.folder)]) if one.name == "torch"]
+    values = {point.name: point.value for point in points(found)}
+
+    assert values["decode_median_ms/identity"] == 0.333333
+    assert values["decode_tax/identity"] == 0.08
+    assert values["replay_num_finished/sample.jsonl"] == 123456789
+
+
 def test_two_shapes_of_one_run_are_two_metrics(build):
     run = build("a")
     run.decode(batch=4)

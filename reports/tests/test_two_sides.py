@@ -43,6 +43,18 @@ def test_tokens_per_second_are_sequences_over_the_time_of_a_step(run):
     assert one.kernel_us[64].value == pytest.approx(250.0)
 
 
+def test_the_layers_are_those_of_the_model_that_was_named(build):
+    rates = []
+    for name, more in (("none", {}), ("small", {"num_layers": 16})):
+        run = build(name)
+        for block_size in (16, 64):
+            run.decode("torch", "churned", block_size, **more)
+            replayed(run, block_size, 40.0)
+        rates.append(sides_of(run)[0].tokens_per_second[16].value)
+
+    assert rates[1] == pytest.approx(rates[0] * NUM_LAYERS / 16)
+
+
 def test_the_interval_of_the_rate_is_that_of_the_launch(run):
     one = next(sides for sides in sides_of(run) if sides.share == 0.5)
 

@@ -106,7 +106,7 @@ class AttentionContest:
             if cell.table != "dense":
                 told |= {"plan_ms": 1e3 * own.plan_seconds, "breakeven_launches": breakeven_launches(own, costs)}
             if self.num_layers is not None:
-                told["step_ms"] = 1e3 * own.of(self.num_layers)
+                told |= {"num_layers": self.num_layers, "step_ms": 1e3 * own.of(self.num_layers)}
             return told
 
         return figures

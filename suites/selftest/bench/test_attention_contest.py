@@ -233,4 +233,5 @@ def test_a_step_of_a_model_is_one_plan_and_a_launch_a_layer():
     case.num_layers = 32
     ((_, ready),) = case.prepare([("mine", CELL)])
     figures = ready.figures({("mine", CELL): Timing((0.003,) * 6)})
+    assert figures["num_layers"] == 32
     assert figures["step_ms"] == pytest.approx(32 * 3 + figures["plan_ms"])
