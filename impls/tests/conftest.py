@@ -62,6 +62,14 @@ def build_case(
     return SimpleNamespace(spec=spec, batch=batch, pools=KVPools(key, value), query=query, keys=keys, values=values)
 
 
+def share_pool(case: SimpleNamespace) -> SimpleNamespace:
+    """Of a case with ``spec.mla``: one pool, the values being the first dims of the keys."""
+    dim = case.spec.value_dim_value
+    case.pools = KVPools(case.pools.key, case.pools.key[..., :dim])
+    case.values = [key[..., :dim] for key in case.keys]
+    return case
+
+
 def attend_row(spec: AttentionSpec, query: Tensor, position: int, head: int, keys: Tensor, values: Tensor) -> tuple:
     """Attention of one query row ``[head_dim]`` of one head at ``position``, in float64."""
     kv_head = head // spec.group_size
@@ -101,16 +109,59 @@ def attend_densely(case: SimpleNamespace) -> tuple[Tensor, Tensor]:
     return torch.stack(outs), torch.tensor(lses, dtype=torch.float64)
 
 
+def attend_rows(
+    spec: AttentionSpec, query: Tensor, key: Tensor, value: Tensor, sequences: Any, starts: Any
+) -> tuple[Tensor, Tensor]:
+    """What a double of a library answers: all rows of ``query``, each attended to by itself through its blocks.
+
+    ``sequences`` are (blocks, tokens), ``starts`` where the rows of each begin. Output in the type of the query and
+    natural LSE in float32, both in the order of the query.
+    """
+    outs, lses = [], []
+    for i, (blocks, length) in enumerate(sequences):
+        keys, values = (pool[blocks].flatten(0, 1)[:length] for pool in (key, value))
+        own = range(starts[i], starts[i + 1])
+        for row in own:
+            position = length - len(own) + row - own[0]
+            pieces = [attend_row(spec, q, position, head, keys, values) for head, q in enumerate(query[row])]
+            outs.append(torch.stack([out for out, _ in pieces]))
+            lses.append([lse for _, lse in pieces])
+    return torch.stack(outs).to(query.dtype), torch.tensor(lses, dtype=torch.float32)
+
+
+def through_table(tables: Tensor, lengths: Tensor, block_size: int) -> list[tuple[list[int], int]]:
+    """The ``sequences`` of ``attend_rows``, of a block table; entries past the last block are not looked at."""
+    assert tables.dtype == lengths.dtype == torch.int32
+    assert tables.stride(-1) == 1
+    pairs = zip(tables.tolist(), lengths.tolist(), strict=True)
+    return [(table[: -(-length // block_size)], length) for table, length in pairs]
+
+
 @pytest.fixture(scope="session")
 def paged():
-    """``paged.case(spec, context_lens, query_lens)``, ``paged.expected(case)`` and ``paged.row``, one row of it."""
-    return SimpleNamespace(case=build_case, expected=attend_densely, row=attend_row)
+    """``paged.case(spec, context_lens, query_lens)``, ``paged.expected(case)``, and what doubles of libraries need."""
+    doubles = {"row": attend_row, "rows": attend_rows, "sequences": through_table}
+    return SimpleNamespace(case=build_case, expected=attend_densely, latent=share_pool, **doubles)
 
 
 @pytest.fixture(scope="session")
 def recorded():
     """The module of recorded signatures of kernels."""
     return module_beside("recorded_signatures")
+
+
+@pytest.fixture(scope="session")
+def recorded_flashinfer():
+    """The module of recorded signatures of FlashInfer's wrappers."""
+    return module_beside("recorded_flashinfer")
+
+
+@pytest.fixture
+def flashinfer_calls(monkeypatch, paged):
+    """The calls that a double of ``flashinfer`` gets and answers, each bound to the recorded signature."""
+    recorded = [module_beside(name) for name in ("recorded_flashinfer", "recorded_flashinfer_pieces")]
+    monkeypatch.setattr("kvproof_impls.flashinfer_pages.WORKSPACE_BYTES", 4096)
+    return module_beside("flashinfer_double").install(monkeypatch, paged, recorded)
 
 
 @pytest.fixture(scope="session")
