@@ -27,12 +27,9 @@ ARTEFACTS = ("report.html", "report.md", "results.jsonl", "junit.xml", "gate.jun
 _BATCH = 1000
 """Metrics in one request; the most that MLflow takes."""
 
-_PAGES = {"mlflow.experimentKind": "custom_model_development"}
-"""Which of its pages MLflow shows: those with charts of metrics, and not those for chats with a language model."""
-
 _SESSION = (
     "The figures are in the runs below, one for each implementation; report and records are among the artefacts. "
-    "To chart all of them, filter by tags.`kvproof.kind` = 'implementation' and expand or ungroup the rows."
+    "In the list of runs, expand this one (+) to chart its implementations side by side."
 )
 _CHILD = "The step of a metric is the block size in tokens; step 0 is for figures that have none, such as the laws."
 
@@ -100,7 +97,7 @@ def _experiment(client: Any, uri: str) -> str:
     if found is not None:
         return str(found.experiment_id)
     try:
-        return str(client.create_experiment(EXPERIMENT, _artefact_location(uri), _PAGES))
+        return str(client.create_experiment(EXPERIMENT, _artefact_location(uri)))
     except Exception:
         if (found := client.get_experiment_by_name(EXPERIMENT)) is None:
             raise

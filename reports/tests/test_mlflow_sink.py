@@ -222,9 +222,7 @@ def test_doubles_that_two_processes_left_are_put_right(build, database):
 
 def test_two_processes_may_send_to_one_new_file_at_once_the_same_run_as_well(build, tmp_path):
     folder, uri = build("a").everything(), f"sqlite:///{tmp_path}/new.db"
-    send = (
-        "import sys; from kvproof_reports.mlflow_sink import log_run; print(log_run(*sys.argv[1:]).status)"
-    )
+    send = "import sys; from kvproof_reports.mlflow_sink import log_run; print(log_run(*sys.argv[1:]).status)"
     command = [sys.executable, "-c", send, str(folder), uri]
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     ended = sorted(process.communicate(timeout=120)[0].strip() for process in both)
