@@ -68,6 +68,10 @@ def unavailable(name: str) -> str | None:
 
         if not torch.cuda.is_available():
             return "needs a CUDA device; torch finds none on this machine"
+        major, minor = torch.cuda.get_device_capability()
+        if entry.compute_capabilities and major not in entry.compute_capabilities:
+            made_for = ", ".join(f"{number}.x" for number in entry.compute_capabilities)
+            return f"is made for compute capability {made_for}; this device has {major}.{minor}"
     return None
 
 

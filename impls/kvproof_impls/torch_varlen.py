@@ -54,7 +54,7 @@ class TorchVarlenKernel:
         tables = batch.block_tables.contiguous()
         key_start = torch.tensor([0, *itertools.accumulate(batch.context_lens_host)], dtype=torch.int32)
         lengths = (batch.query_start, key_start.to(tables.device), batch.max_query_len, batch.max_context_len)
-        options = {
+        options: dict[str, Any] = {
             "return_aux": AuxRequest(lse=True),
             "scale": spec.scale_value,
             "window_size": visible(spec),
