@@ -37,6 +37,7 @@ def server(tmp_path_factory):
     command = [sys.executable, "-m", "mlflow", "server", "--host=127.0.0.1", f"--port={port}", "--workers=1"]
     command += [f"--backend-store-uri=sqlite:///{folder}/server.db", f"--artifacts-destination={folder}/artefacts"]
     env = {**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true"}
+    env["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] = "false"  # three processes that nothing here needs
     with (folder / "server.log").open("wb") as log:
         process = subprocess.Popen(command, cwd=folder, env=env, stdout=log, stderr=log, start_new_session=True)
     try:
