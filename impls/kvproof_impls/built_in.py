@@ -126,6 +126,16 @@ BUILT_IN: Mapping[str, Entry] = {
         modules=("nanovllm", "xxhash", "numpy"),
         install="put a checkout of github.com/GeeeekExplorer/nano-vllm on PYTHONPATH, and pip install xxhash",
     ),
+    "tensorrt-llm": Entry(
+        "TensorRT-LLM's KVCacheManager, version 2",
+        third_party=True,
+        allocator="kvproof_impls.tensorrt_llm:TensorRtLlmAllocator",
+        distribution="tensorrt-llm",
+        modules=("tensorrt_llm",),
+        versions=">=1.3.0rc0,<2",
+        install="its release 1.3 or newer, from NVIDIA's own package index",
+        needs_cuda=True,
+    ),
     "torch": Entry(
         "gathers through the block table, then SDPA with the query heads of a group as rows",
         kernel="kvproof_impls.torch_gather:TorchKernel",

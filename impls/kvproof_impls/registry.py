@@ -57,8 +57,7 @@ def unavailable(name: str) -> str | None:
     entry = BUILT_IN[name]
     missing = [module for module in entry.modules if importlib.util.find_spec(module) is None]
     if missing:
-        how = entry.install or f"pip install 'kvproof[{entry.extra}]'"
-        return f"needs {', '.join(missing)}: {how}"
+        return f"needs {', '.join(missing)}: {_how_to_get(entry)}"
     version = _version(entry)
     if entry.versions and version and not SpecifierSet(entry.versions).contains(version, prereleases=True):
         how = entry.install or f"pip install '{entry.distribution}{entry.versions}'"
@@ -73,6 +72,14 @@ def unavailable(name: str) -> str | None:
             made_for = ", ".join(f"{number}.x" for number in entry.compute_capabilities)
             return f"is made for compute capability {made_for}; this device has {major}.{minor}"
     return None
+
+
+def _how_to_get(entry: Entry) -> str:
+    if entry.install:
+        return entry.install
+    by_extra = f"pip install 'kvproof[{entry.extra}]'" if entry.extra else ""
+    by_make = f"make env NAME={entry.environment}" if entry.environment else ""
+    return " or ".join(filter(None, (by_make, by_extra)))
 
 
 def load(name: str) -> Implementation:

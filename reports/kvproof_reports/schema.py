@@ -12,6 +12,9 @@ OUTCOMES = ("verified", "broken", "refused", "known_broken", "not_run", "error")
 """What became of one test of a law. ``refused``: the implementation declares that it can't; ``known_broken``: listed in
 its expectations file, and still broken; ``not_run``: this machine can't; ``error``: the test itself failed."""
 
+DEATHS = ("crashed", "timed_out", "out_of_memory", "device_error")
+"""What a case may do to the worker that runs it; the judge survives it, and the outcome is ``broken`` all the same."""
+
 TABLES = ("dense", "identity", "shuffled", "churned", "shared-prefix")
 """States of a block table, from no paging at all to what a replayed trace leaves behind, and a prefix in common."""
 
@@ -93,6 +96,7 @@ SESSION: Mapping[str, Field] = {
 }
 
 _COMPARED: Condition = ("outcome", ("verified", "broken", "known_broken", "error"))
+_FAILED: Condition = ("outcome", ("broken", "known_broken", "error"))
 _UNVERIFIED: Condition = ("outcome", tuple(outcome for outcome in OUTCOMES if outcome != "verified"))
 
 LAW: Mapping[str, Field] = {
@@ -102,6 +106,9 @@ LAW: Mapping[str, Field] = {
     "implementation": _needed("text", "name", identity=True),
     "outcome": _needed("text", "what became of it", choices=OUTCOMES),
     "reason": Field("text", "why it is not verified, or what differed", needed_when=_UNVERIFIED),
+    "status": Field(
+        "text", "how the worker that ran it came to its end, or lost its device", choices=DEATHS, only_when=_FAILED
+    ),
     "case": Field("text", "the shrunk case, to paste"),
     "seconds": _needed("number", "duration of the test"),
     "error_to_bound": Field("ratio", "largest error over its bound; above 1 is broken, inf a NaN", only_when=_COMPARED),

@@ -17,13 +17,17 @@ from kvproof_suites import options
 LARGEST_SEED = 2**63 - 1
 
 
-def load_implementations(listed: str) -> dict[str, Implementation]:
+def names_of(listed: str) -> list[str]:
+    """Of ``--impl``: names with commas between them."""
+    return list(dict.fromkeys(filter(None, map(str.strip, listed.split(",")))))
+
+
+def load_implementation(name: str) -> Implementation:
     try:
-        found = {name: load(name) for name in filter(None, map(str.strip, listed.split(",")))}
+        found = load(name)
     except ImplementationError as error:
         raise pytest.UsageError(str(error)) from None
-    for implementation in found.values():
-        check_features(implementation)
+    check_features(found)
     return found
 
 

@@ -21,6 +21,31 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "help": "implementations to put under the laws, separated by commas: built-in names (`kvproof list`), "
         "entry points, or package.module:factory",
     },
+    "isolate": {
+        "default": "auto",
+        "choices": ("auto", "all", "no"),
+        "help": "what runs in worker processes, which may crash, hang or run out of memory: auto, whatever is not of "
+        "kvproof itself; all; or no, for a debugger; default: auto",
+    },
+    "timeout": {
+        "default": None,
+        "type": float,
+        "metavar": "SECONDS",
+        "help": "for one case in a worker, which is then ended and started anew; default: 300",
+    },
+    "max-memory": {
+        "default": None,
+        "type": float,
+        "metavar": "GB",
+        "help": "of a worker and its children; default: until the machine has next to nothing left",
+    },
+    "python": {
+        "action": "append",
+        "default": [],
+        "metavar": "[NAME=]PATH",
+        "help": "interpreter that runs isolated implementations, or the one that is named; default: that which "
+        "`make env` has made, else this one",
+    },
     "device": {"default": None, "metavar": "DEVICE", "help": "cpu, cuda, cuda:1; default: cuda where there is one"},
     "tier": {"default": "smoke", "choices": TIERS, "help": "how much to try; default: smoke"},
     "results": {"default": None, "metavar": "DIR", "help": "folder of this run; default: results/<time>"},

@@ -5,6 +5,7 @@ Start-up must stay cheap in runs that have nothing to do with us, so that nothin
 
 from __future__ import annotations
 
+import argparse
 import re
 from collections.abc import Generator
 
@@ -21,6 +22,8 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     options.add_long_options(parser)
+    # Of a worker: it is told by its judge what to run, and leaves the records to it.
+    parser.addoption("--kvproof-serve", action="store_true", default=False, help=argparse.SUPPRESS)
 
 
 @pytest.hookimpl(wrapper=True)

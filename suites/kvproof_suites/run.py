@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter
 from collections.abc import Generator
@@ -10,10 +11,12 @@ from typing import Any
 
 import pytest
 
+from kvproof_impls.registry import Implementation
 from kvproof_suites import checks, failures, options, summary
 from kvproof_suites.environment import describe
 from kvproof_suites.exit_codes import LAW_BROKEN, NOTHING_VERIFIED
 from kvproof_suites.expectations import EXPECTED, apply_expectations
+from kvproof_suites.isolation.isolated import isolate
 from kvproof_suites.laws import LAWS
 from kvproof_suites.outcome import NOT_RUN, REFUSED
 from kvproof_suites.repro.recorder import RecordedKernel
@@ -25,27 +28,42 @@ class LawRun:
 
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
-        self.implementations = checks.load_implementations(options.value(config, "impl"))
         worker: dict[str, Any] = getattr(config, "workerinput", {})
-        self.device = checks.choose_device(options.value(config, "device"), worker.get("workerid"))
+        serves = config.getoption("kvproof_serve")
+        chosen = worker.get("kvproof_folder") or options.value(config, "results")
+        self.folder = Path(chosen or Path("results", checks.run_name()))
+        self.writes_records = not worker and not serves and not config.option.collectonly
+        self.isolated = isolate(config, self.folder)
+        self.device = checks.choose_device(options.value(config, "device"), os.environ.get("PYTEST_XDIST_WORKER"))
         checks.check_numbers(config)
-        self.kernels = {name: RecordedKernel(impl.kernel) for name, impl in self.implementations.items() if impl.kernel}
+        self.implementations = self.load()
+        self.kernels = {name: RecordedKernel(impl.kernel) for name, impl in self.here.items() if impl.kernel}
         if options.value(config, "bench"):
             from kvproof_suites.bench.planning import check_plan
 
             check_plan(config, self.device, self.kernels)
-        self.writes_records = not worker and not config.option.collectonly
-        chosen = worker.get("kvproof_folder") or options.value(config, "results")
-        self.folder = Path(chosen or Path("results", checks.run_name()))
         self.laws: list[dict[str, Any]] = []
         self.num_benchmarks = 0
         self.num_crashes = 0
         self.started = time.monotonic()
 
+    def load(self) -> dict[str, Implementation]:
+        """While workers load theirs, this process loads its own."""
+        names = checks.names_of(options.value(self.config, "impl"))
+        here = {name: checks.load_implementation(name) for name in names if name not in self.isolated.workers}
+        return {name: here.get(name) or self.isolated.implementation(name) for name in names}
+
+    @property
+    def here(self) -> dict[str, Implementation]:
+        """What is judged in this process."""
+        return {name: impl for name, impl in self.implementations.items() if name not in self.isolated.workers}
+
     def pytest_report_header(self) -> list[str]:
         names = ", ".join(f"{impl.name} ({impl.provides})" for impl in self.implementations.values())
+        elsewhere = ", ".join(self.isolated.workers)
         return [
             f"kvproof: {names}",
+            *([f"kvproof: in workers of their own: {elsewhere}"] if elsewhere else []),
             f"kvproof: device {self.device}, tier {options.value(self.config, 'tier')}, "
             f"seed {options.value(self.config, 'seed')}, results {self.folder}",
         ]
@@ -133,6 +151,7 @@ class LawRun:
             "implementation": properties["kvproof_implementation"],
             "outcome": outcome,
             "reason": reason,
+            "status": properties.get("kvproof_status"),
             "case": properties.get("kvproof_case"),
             "seconds": round(report.duration, 4),
             "error_to_bound": None if outcome in ("refused", "not_run") else properties.get("kvproof_error_to_bound"),
@@ -144,7 +163,8 @@ class LawRun:
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         if not self.writes_records:
             return
-        counts = Counter(record["outcome"] for record in self.laws) + Counter(error=self.num_crashes)
+        bad_ends = self.num_crashes + len(self.isolated.left)
+        counts = Counter(record["outcome"] for record in self.laws) + Counter(error=bad_ends)
         least = options.value(self.config, "min-verified")
         nothing = not counts["verified"] and not self.num_benchmarks
         if nothing and exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
@@ -163,6 +183,8 @@ class LawRun:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if not self.writes_records:
             return
+        for line in self.isolated.left:
+            terminalreporter.write_line(line, red=True)
         summary.print_summary(terminalreporter, self.laws, self.verdict, self.folder)
         if (uri := options.value(self.config, "mlflow")) is not None:
             terminalreporter.write_line(f"kvproof: MLflow: {sent_to_mlflow(self.folder, uri)}")

@@ -91,7 +91,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def judge(folder: Path, impl: str, *more: str, package: str = "kvproof_suites") -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--pyargs", package, f"--impl={impl}"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "--pyargs",
+        package,
+        f"--impl={impl}",
+        "--isolate=no",
+    ]
     path = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
     env = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": path}
     return subprocess.run(

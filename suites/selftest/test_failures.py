@@ -34,7 +34,12 @@ kernel = from_function(attend)
 def judge(folder: Path, *more: str, impl: str = f"{DUPLICATES},{CRASHES}") -> subprocess.CompletedProcess[str]:
     (folder / "crashing.py").write_text(CRASHING, encoding="utf-8")
     command = [sys.executable, "-m", "pytest", "--pyargs", "kvproof_suites.kernel", "-p", "no:cacheprovider"]
-    command += [f"--impl={impl}", "-k", "(every_position_is_found and 7q33k and b16) or (every_element and 7q33k)"]
+    command += [
+        f"--impl={impl}",
+        "--isolate=no",
+        "-k",
+        "(every_position_is_found and 7q33k and b16) or (every_element and 7q33k)",
+    ]
     path = os.pathsep.join([str(SUITES), os.environ.get("PYTHONPATH", "")])
     env = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "COLUMNS": "300"}
     return subprocess.run(

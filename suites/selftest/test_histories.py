@@ -34,7 +34,7 @@ def judged(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     folder = tmp_path_factory.mktemp("user")
     chosen = "(SkipCopyOnWrite and any_program and C1-at) or (LeakOnFree and same_step)"
     command = [sys.executable, "-m", "pytest", "--pyargs", "kvproof_suites.allocator", "-q", "-p", "no:cacheprovider"]
-    command += [f"--impl={SKIPS_COPIES},{LEAKS}", "-k", chosen, f"--results={folder / 'judged'}"]
+    command += [f"--impl={SKIPS_COPIES},{LEAKS}", "--isolate=no", "-k", chosen, f"--results={folder / 'judged'}"]
     path = os.pathsep.join([str(Path(__file__).parent.parent), os.environ.get("PYTHONPATH", "")])
     env = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
     ended = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=False)

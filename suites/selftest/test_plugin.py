@@ -53,7 +53,9 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 def judge(folder: Path, impl: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     (folder / "mine.py").write_text(KERNELS, encoding="utf-8")
-    return run(folder, "--pyargs", "kvproof_suites", f"--impl={impl}", "--results=judged", "-q", *arguments)
+    return run(
+        folder, "--pyargs", "kvproof_suites", f"--impl={impl}", "--isolate=no", "--results=judged", "-q", *arguments
+    )
 
 
 def test_a_kernel_of_ten_lines_conforms(tmp_path: Path) -> None:
@@ -81,7 +83,7 @@ def test_a_run_in_which_nothing_was_verified_exits_with_5_and_says_why(tmp_path:
 def test_the_repeat_command_repeats_one_case(tmp_path: Path) -> None:
     said = judge(tmp_path, "mine:zeros", "-x").stdout
     node = said.partition("repeat:  pytest --pyargs '")[2].partition("'")[0]
-    ended = run(tmp_path, "--pyargs", node, "--impl=mine:zeros", "-q", "--results=again")
+    ended = run(tmp_path, "--pyargs", node, "--impl=mine:zeros", "--isolate=no", "-q", "--results=again")
     assert ended.returncode == 1
     assert len(read_run(tmp_path / "again").latest("law")) == 1
 

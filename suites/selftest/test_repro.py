@@ -192,7 +192,7 @@ def run(folder: Path, *command: str, **env: str) -> subprocess.CompletedProcess[
 
 def judge(folder: Path, impl: str, chosen: str, results: str, *more: str) -> subprocess.CompletedProcess[str]:
     options = ["-k", chosen, "-q", "-p", "no:cacheprovider", *([f"--results={results}"] if results else []), *more]
-    return run(folder, "-m", "pytest", "--pyargs", "kvproof_suites.kernel", f"--impl={impl}", *options)
+    return run(folder, "-m", "pytest", "--pyargs", "kvproof_suites.kernel", f"--impl={impl}", "--isolate=no", *options)
 
 
 def show(folder: Path, *scripts: tuple[str, ...]) -> list[tuple[int, str]]:

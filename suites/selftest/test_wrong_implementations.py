@@ -32,7 +32,15 @@ Broken = dict[str, dict[str, set[str]]]
 
 def judge(names: Iterable[str], results: Path) -> Broken:
     """Implementation to outcome to laws, at the smoke tier: of a wrong one the law meant for it, of a right one all."""
-    command = [sys.executable, "-m", "pytest", str(SUITES / "kvproof_suites"), f"--impl={','.join(names)}", "-q"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        str(SUITES / "kvproof_suites"),
+        f"--impl={','.join(names)}",
+        "--isolate=no",
+        "-q",
+    ]
     command += ["--tb=no", "-p", "no:cacheprovider", "-p", "selftest.wrong.meant_laws", f"--results={results}"]
     path = os.pathsep.join([str(SUITES), os.environ.get("PYTHONPATH", "")])
     # Two processes with two threads each would only wait for one another on two cores.

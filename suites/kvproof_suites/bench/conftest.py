@@ -55,7 +55,7 @@ def bench_plan(pytestconfig: pytest.Config, device: str) -> Plan:
 def contests(
     request: pytest.FixtureRequest, bench_plan: Plan, churned_tables: Any, seed: int, device: str
 ) -> Iterator[Contests]:
-    implementations = law_run(request.config).implementations
+    implementations = law_run(request.config).here
     kernels = {n: KernelUnderTest(n, one.kernel, device) for n, one in implementations.items() if one.kernel}
     makers = {n: MakeAllocator(n, one.allocator) for n, one in implementations.items() if one.allocator}
     host, clock = HostClock(), clock_for(device)
@@ -88,8 +88,9 @@ def standings(request: pytest.FixtureRequest) -> Callable[[str, str], Standing]:
 @pytest.fixture(scope="session")
 def entrants(request: pytest.FixtureRequest, standings: Callable[[str, str], Standing]) -> list[Entrant]:
     """Who takes part: every test of the session whose implementation breaks no law."""
+    here = law_run(request.config).here
     found = [entrant for entrant in map(entrant_of, request.session.items) if entrant is not None]
-    return [entrant for entrant in found if not standings(entrant[0], half_of(entrant)).broken]
+    return [entrant for entrant in found if entrant[0] in here and not standings(entrant[0], half_of(entrant)).broken]
 
 
 @pytest.fixture

@@ -82,6 +82,24 @@ def load_implementations(names: str) -> list[Implementation]:
         raise click.ClickException(str(error)) from None
 
 
+def load_own(names: str) -> list[Implementation]:
+    """Those of ``names`` that no worker will have to itself; that the others can be had at all is checked.
+
+    Raises:
+        click.ClickException: a name that means nothing or can't be used here.
+    """
+    import pytest
+
+    from kvproof_suites.checks import names_of
+    from kvproof_suites.isolation.choice import pythons
+
+    try:
+        elsewhere = pythons(names_of(names), "auto", ())
+    except pytest.UsageError as error:
+        raise click.ClickException(str(error)) from None
+    return load_implementations(",".join(name for name in names_of(names) if name not in elsewhere))
+
+
 def load_allocators(names: str) -> list[Implementation]:
     found = load_implementations(names)
     if not found:

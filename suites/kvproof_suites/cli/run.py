@@ -70,7 +70,7 @@ def command(
     """
     device = device or default_device()
     given = {name: more.pop(name) for name in (option.replace("-", "_") for option in NAMES)}
-    require_plan(device, given, replaying.load_implementations(impl))
+    require_plan(device, given, replaying.load_own(impl))
     loaded = replaying.load_trace(trace, replaying.LIMIT, **more)
     folder = claim(folder or results_folder(impl))
     churned = _replay(loaded, folder)

@@ -49,7 +49,7 @@ def command(
     Exit code: 0 timed, 1 a law is broken, 2 interrupted, 3 internal error, 4 usage error, 5 nothing verified.
     """
     device = device or default_device()
-    require_plan(device, given, replaying.load_implementations(impl))
+    require_plan(device, given, replaying.load_own(impl))
     folder = _continued(earlier, folder) if earlier else claim(folder or results_folder(impl))
     judge = Judge(folder, device, tier, seed, _churned(folder), as_plugin_options(given))
     status = judge.laws(impl) if laws and not judge.has_judged(impl) else cli.CONFORMS

@@ -32,7 +32,7 @@ head_dims = [16]
 
 def bench(folder, *arguments, impl="torch"):
     (folder / "small.toml").write_text(SMALL, encoding="utf-8")
-    options = (f"--impl={impl}", "--bench", "--results=run", "--profile=small.toml", *arguments)
+    options = (f"--impl={impl}", "--isolate=no", "--bench", "--results=run", "--profile=small.toml", *arguments)
     return run_pytest(folder, "kvproof_suites.bench", *options)
 
 

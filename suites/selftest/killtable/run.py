@@ -63,7 +63,7 @@ def judge_some(impls: Sequence[str], folder: Path) -> None:
         "no:cacheprovider",
     ]
     command += ["-p", "selftest.killtable.first_break", f"--timeout={TEST_SECONDS}", "--tier=smoke", "--device=cpu"]
-    command += [f"--results={folder}", f"--impl={','.join(impls)}"]
+    command += [f"--results={folder}", f"--impl={','.join(impls)}", "--isolate=no"]
     path = os.pathsep.join(filter(None, [str(SUITES), os.environ.get("PYTHONPATH")]))
     environment = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
     ended = subprocess.run(

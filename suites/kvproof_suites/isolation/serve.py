@@ -1,0 +1,96 @@
+"""``python -m kvproof_suites.isolation.serve FD ARGUMENTS``: the worker, a pytest that runs what it is told to."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import socket
+import sys
+from typing import Any
+
+import pytest
+
+from kvproof_suites.isolation import wire
+from kvproof_suites.plugin import RUN
+from kvproof_suites.select import importable_id
+
+PR_SET_PDEATHSIG = 1
+MOST_CAPTURED = 100_000
+"""Characters of each captured stream that go back with a report: the end of them."""
+
+
+class Server:
+    """A plugin: after the collection it runs the tests that the judge names, and sends their reports."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self.reports: list[dict[str, Any]] = []
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_configure(self, config: pytest.Config) -> None:
+        self.config = config
+        law_run = config.pluginmanager.get_plugin(RUN)
+        assert law_run is not None, "a worker is started with --kvproof-impl"
+        (loaded,) = law_run.implementations.values()
+        wire.send(
+            self.sock,
+            {
+                "version": loaded.version,
+                "provides": loaded.provides,
+                "expectations": str(loaded.expectations) if loaded.expectations else None,
+            },
+        )
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        places = {importable_id(item): place for place, item in enumerate(session.items)}
+        wire.send(self.sock, {"ready": len(places)})
+        while (request := wire.receive(self.sock)) is not None and "run" in request:
+            place = places.get(request["run"])
+            wire.send(self.sock, {"unknown": request["run"]} if place is None else self.run(session, place))
+        session._setupstate.teardown_exact(None)
+        return True
+
+    def run(self, session: pytest.Session, place: int) -> wire.Message:
+        item = session.items[place]
+        follows = session.items[(place + 1) % len(session.items)]
+        self.reports = []
+        # What follows is not known. Any other test keeps the fixtures of the session, and none of this test's own.
+        item.config.hook.pytest_runtest_protocol(item=item, nextitem=follows if follows is not item else None)
+        failed = any(report["outcome"] == "failed" for report in self.reports)
+        return {"reports": self.reports, "device_error": device_error() if failed else None}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        report.sections = [(title, text[-MOST_CAPTURED:]) for title, text in report.sections]
+        self.reports.append(self.config.hook.pytest_report_to_serializable(config=self.config, report=report))
+
+
+def die_with_the_judge() -> None:
+    """On Linux: who is killed can't end what it has started. Elsewhere a worker ends when it next reads."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def device_error() -> str | None:
+    """What the device says after a failure: an error of it stays, and every case after it would fail as well."""
+    import torch
+
+    if not torch.cuda.is_initialized():
+        return None
+    try:
+        torch.cuda.synchronize()
+    except RuntimeError as error:
+        return str(error).splitlines()[0]
+    return None
+
+
+def main() -> int:
+    die_with_the_judge()
+    sock = socket.socket(fileno=int(sys.argv[1]))
+    os.set_inheritable(sock.fileno(), False)
+    return int(pytest.main(sys.argv[2:], plugins=[Server(sock)]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

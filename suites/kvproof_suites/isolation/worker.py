@@ -1,0 +1,177 @@
+"""The judge's side of a worker: start it, hand it case after case, watch it, end it and what it has started."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import select
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kvproof_suites.isolation import death, processes, wire
+from kvproof_suites.isolation.death import Death
+
+POLL_SECONDS = 0.1
+START_SECONDS = 300
+"""For imports, and once more for the collection of the tests."""
+END_SECONDS = 20
+"""For the fixtures of a session to end, before the worker is ended by force."""
+LAST_WORDS = 20_000
+"""Bytes of its standard error that are read after its death."""
+SMALLEST_REST = 0.03
+"""Share of the machine's memory at which a worker is ended, before the system chooses whom to kill."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    case_seconds: float
+    memory_bytes: int | None = None
+    """Of a worker and its children; None: until the machine has next to nothing left."""
+
+
+class Worker:
+    """One process after the other: what has died is started anew for the next case."""
+
+    def __init__(self, python: Path, arguments: Sequence[str], folder: Path, limits: Limits) -> None:
+        """
+        Args:
+            arguments: of pytest.
+            folder: the working directory.
+        """
+        self.python, self.arguments, self.folder, self.limits = python, list(arguments), folder, limits
+        self.num_deaths = 0
+        self.launch()
+
+    def launch(self) -> None:
+        """Start a process; what it has loaded is told by ``hello``."""
+        self.token = secrets.token_hex(8)
+        self.sock, theirs = socket.socketpair()
+        self.errors = tempfile.TemporaryFile()  # noqa: SIM115, it lives as long as the process
+        command = [str(self.python), "-m", "kvproof_suites.isolation.serve", str(theirs.fileno()), *self.arguments]
+        with theirs:
+            self.process = subprocess.Popen(
+                command,
+                cwd=self.folder,
+                env=self._environment(),
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=self.errors,
+                start_new_session=True,
+            )
+        self.is_ready = False
+
+    def _environment(self) -> dict[str, str]:
+        inherited = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}
+        if self.python == Path(sys.executable):  # a clone that is not installed is found by its folders alone
+            inherited["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
+        return inherited | {processes.TOKEN: self.token}
+
+    def hello(self) -> wire.Message:
+        """What the worker has loaded.
+
+        Raises:
+            Death: before that; its last words say why.
+        """
+        return self._answer(START_SECONDS)
+
+    def run(self, case: str) -> wire.Message:
+        """The reports of one case, by its ``importable_id``.
+
+        Raises:
+            Death: in its middle, or at the start of a worker that followed a dead one.
+        """
+        if self.process.poll() is not None:
+            self._bury()
+            self.num_deaths += 1
+            self.launch()
+            self.hello()
+        if not self.is_ready:
+            self._answer(START_SECONDS)
+            self.is_ready = True
+        try:
+            wire.send(self.sock, {"run": case})
+        except OSError:
+            raise self._death() from None
+        return self._answer(self.limits.case_seconds)
+
+    def close(self) -> int:
+        """Let it end its session; its exit code."""
+        try:
+            wire.send(self.sock, {"finish": True})
+            self.process.wait(END_SECONDS)
+        except (OSError, subprocess.TimeoutExpired):
+            pass
+        self.kill()
+        code = self.process.returncode
+        self._bury()
+        return code
+
+    def kill(self) -> None:
+        """End the worker and everything that was started by it."""
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        processes.end(self.token)
+
+    def _bury(self) -> None:
+        self.kill()
+        self.sock.close()
+        self.errors.close()
+
+    def _answer(self, seconds: float) -> wire.Message:
+        deadline = time.monotonic() + seconds
+        while not select.select([self.sock], [], [], POLL_SECONDS)[0]:
+            if self.process.poll() is not None:
+                raise self._death()
+            self._require_memory()
+            if time.monotonic() > deadline:
+                raise self._end(death.TIMED_OUT, f"timed out: no answer for {seconds:g} s, then it was ended")
+        try:
+            self.sock.settimeout(START_SECONDS)
+            message = wire.receive(self.sock)
+        except (wire.WireError, TimeoutError) as error:
+            raise self._end(death.CRASHED, f"crashed: it sent {error or 'half a message'}") from None
+        if message is None:
+            raise self._death()
+        return message
+
+    def _require_memory(self) -> None:
+        held = processes.resident_bytes([self.process.pid])
+        limit, left = self.limits.memory_bytes, processes.available_bytes()
+        if limit is not None:
+            held = max(held, processes.resident_bytes(processes.of_worker(self.token)))
+            if held > limit:
+                told = f"it held {held / 1e9:.1f} GB, and {limit / 1e9:.1f} are allowed (--max-memory)"
+                raise self._end(death.OUT_OF_MEMORY, f"out of memory: {told}")
+        elif left is not None and left < SMALLEST_REST * _total_bytes():
+            told = f"it held {held / 1e9:.1f} GB, and the machine had {left / 1e9:.2f} GB left"
+            raise self._end(death.OUT_OF_MEMORY, f"out of memory: {told}")
+
+    def _death(self) -> Death:
+        """Of a worker that has ended, or is about to; one that only closed its end is ended."""
+        try:
+            code = self.process.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
+            return self._end(death.CRASHED, "crashed: it closed the connection to its judge and lived on")
+        processes.end(self.token)
+        return death.by_exit(code, self._last_words())
+
+    def _end(self, status: str, told: str) -> Death:
+        self.kill()
+        return Death(status, told, self._last_words())
+
+    def _last_words(self) -> str:
+        size = self.errors.seek(0, os.SEEK_END)
+        self.errors.seek(max(0, size - LAST_WORDS))
+        return death.own_words(self.errors.read().decode(errors="replace"))
+
+
+def _total_bytes() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

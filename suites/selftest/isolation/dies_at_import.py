@@ -1,0 +1,5 @@
+"""A library that takes the process down when it is imported."""
+
+import os
+
+os._exit(7)

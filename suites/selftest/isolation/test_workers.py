@@ -1,0 +1,96 @@
+"""A kernel that crashes, hangs, eats all memory or loses the device fails the case in which it does, and no other."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kvproof_reports.records import read_run
+from selftest.isolation.hostile import OFTEN
+
+SUITE = "kvproof_suites.kernel.test_needle"
+CASES = "test_nothing_past_the_causal_limit_is_found"
+HOSTILE = "selftest.isolation.hostile"
+DEATHS = {
+    "segfaults": ("crashed", "killed by signal 11 (SIGSEGV)"),
+    "leaves": ("crashed", "left by itself with exit code 0"),
+    "hangs": ("timed_out", "no answer for 20 s"),
+    "eats": ("out_of_memory", "GB, and 3.0 are allowed"),
+    "leaves_a_child": ("crashed", "killed by signal 6 (SIGABRT)"),
+    "loses_the_device": ("device_error", "an illegal memory access"),
+}
+KNOWN = """
+[[expect]]
+law = "G18"
+test = "*-17q17k_32q32k-*"
+reason = "reads address 0"
+raises = "crashed"
+
+[[expect]]
+law = "G18"
+test = "*-7q33k_16q40k_2q17k-*"
+reason = "did so once"
+raises = "crashed"
+"""
+
+
+def judge(folder: Path, impl: str, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--pyargs", SUITE, "-k", CASES]
+    command += [f"--kvproof-impl={impl}", "--kvproof-results=judged", *options]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=280, check=False)
+
+
+def laws(folder: Path, name: str) -> list[dict[str, Any]]:
+    return [
+        law for law in read_run(folder / "judged").latest("law") if law["implementation"].rpartition(":")[2] == name
+    ]
+
+
+def test_each_death_fails_its_case_with_a_true_status_and_the_run_goes_on(tmp_path):
+    """One run for all of them: each worker takes seconds to start."""
+    listed = ",".join(f"{HOSTILE}:{name}" for name in DEATHS)
+    ended = judge(tmp_path, listed, "--kvproof-timeout=20", "--kvproof-max-memory=3")
+    assert ended.returncode == 1, ended.stdout + ended.stderr
+    for name, (status, told) in DEATHS.items():
+        records = laws(tmp_path, name)
+        dead = [record for record in records if record["status"]]
+        assert [(record["outcome"], record["status"]) for record in dead] == [("broken", status)]
+        assert told in dead[0]["reason"]
+        assert {record["outcome"] for record in records if not record["status"]} == {"verified"}
+    assert_story(ended.stdout)
+    commands = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline")]
+    assert [command for command in commands if f"time.sleep({OFTEN})".encode() in command] == [], "a child is left"
+
+
+def assert_story(out: str) -> None:
+    assert "Fatal Python error: Segmentation fault" in out
+    assert "in <lambda>" in out
+    assert "/pluggy/" not in out
+    assert "case:    Case(seqs=((17, 17), (32, 32)))" in out
+    assert "repeat:  pytest --pyargs 'kvproof_suites.kernel.test_needle::test_nothing_past_the_causal_limit" in out
+
+
+def test_a_crash_that_is_known_is_known_broken_and_one_that_is_gone_is_told(tmp_path):
+    (tmp_path / "known.toml").write_text(KNOWN)
+    told = judge(tmp_path, f"{HOSTILE}:segfaults", "--kvproof-expect=known.toml")
+    assert told.returncode == 1, told.stdout
+    assert [law["outcome"] for law in laws(tmp_path, "segfaults")].count("known_broken") == 1
+    assert "known.toml: [[expect]] 2 lists this as broken, and it passes: remove the entry" in told.stdout
+
+
+@pytest.mark.parametrize(
+    ("module", "told"),
+    [
+        ("no_such", "failed to import"),
+        ("dies_at_import", "its worker died at the start: crashed: it left by itself with exit code 7"),
+    ],
+)
+def test_what_can_not_be_loaded_ends_the_run_before_any_test(tmp_path, module, told):
+    ended = judge(tmp_path, f"selftest.isolation.{module}:kernel")
+    assert ended.returncode == 4
+    assert told in ended.stderr
+    assert not (tmp_path / "judged").exists()
