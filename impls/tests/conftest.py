@@ -170,6 +170,12 @@ def recorded_allocators():
     return module_beside("recorded_allocators")
 
 
+@pytest.fixture(scope="session")
+def recorded_attention():
+    """The module of recorded calls of transformers' and OpenVINO's attention."""
+    return module_beside("recorded_attention")
+
+
 def module_beside(name):
     spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
     module = importlib.util.module_from_spec(spec)
