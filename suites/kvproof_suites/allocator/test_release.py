@@ -8,6 +8,7 @@ import pytest
 
 from kvproof_suites.allocator.capabilities import require
 from kvproof_suites.allocator.probes import drain, refused, release_all
+from kvproof_suites.allocator.swapping import swap_out
 
 NUM_BLOCKS = 16
 
@@ -133,3 +134,14 @@ def test_an_id_is_unknown_once_it_is_freed_and_can_be_used_again(drive, block_si
     for method, args in (("block_table", ()), ("append", ([1],)), ("free", ())):
         refused(driver, KeyError, method, "s", *args)
     driver.allocate("s", [2])
+
+
+@pytest.mark.law("E5")
+def test_sequences_that_end_on_the_host_leave_nothing_behind(drive, make_allocator, block_size):
+    """More of them than there are slots: what each leaves in some table runs out, as it does in vLLM's V0."""
+    require(make_allocator, "swap_out", "swap_in")
+    driver = drive(4, block_size)
+    for _ in range(32):
+        driver.allocate("s", driver.fresh_tokens(block_size + 1))
+        swap_out(driver, "s")
+        driver.free("s")
