@@ -7,12 +7,12 @@
 #   make mutation    change our allocators and the torch kernel one operator at a time; hours (MUTANTS=20: a sample of each)
 #   make env         an environment of its own for what can't share ours: NAME=vllm   (impls/envs/*.txt)
 #   make gpu     laws, sanitizer and sweep on a CUDA device, to reports/published   (GPU_IMPLS="triton flashinfer" DRY=1)
+#   make flash-attn-4, make flashinfer   compile what these adapters ask for, without a GPU; minutes
 #   make tune    measure which tiles this CUDA device prefers, to tuned.toml        (TUNE='--model=llama-3-8b')
 
 PYTHON ?= python3
 IMPL ?= triton,cpu
 TRACE ?= $(wildcard ../shared/traces/AzureLLMInferenceTrace_conv.csv)
-GPU_IMPLS ?= triton flash-attn flashinfer
 OTHER_TRITON ?= 3.6.0
 LAW_IMPLS := reference,torch,triton,cpu,paged,paged-python,contiguous-max,textbook
 
@@ -22,7 +22,7 @@ INSTALLED := .venv/installed
 # The tests' tensors are tiny; with two processes torch's threads would only wait for each other.
 test laws kill-table nightly: export OMP_NUM_THREADS = 1
 
-.PHONY: run test lint laws aot kill-table nightly mutation env gpu tune clean
+.PHONY: run test lint laws aot kill-table nightly mutation env flash-attn-4 flashinfer gpu tune clean
 
 run: $(INSTALLED)
 	$(BIN)/kvproof run --impl=$(IMPL) $(if $(TRACE),--trace=$(TRACE))
@@ -68,10 +68,22 @@ env:
 	.venvs/$(NAME)/bin/pip install --quiet --no-compile --no-deps -r impls/envs/$(NAME).txt
 	.venvs/$(NAME)/bin/pip install --quiet --no-compile --no-deps -e .
 
+# Machine code for real chips from other people's compilers, each in its own environment: minutes, and no part of `make test`.
+flash-attn-4: | .venvs/flash-attn-4
+	.venvs/$@/bin/python -m selftest.nightly.compile_flash_attention_4 sm_90
+	.venvs/$@/bin/python -m selftest.nightly.compile_flash_attention_4 sm_100
+
+flashinfer: | .venvs/flashinfer
+	.venvs/$@/bin/python -m selftest.nightly.compile_flashinfer
+
+.venvs/%:
+	$(MAKE) env NAME=$*
+
 # Laws, compute-sanitizer and sweep, each in a process of its own: what fails hides nothing. DRY=1 shows the commands.
+# All that was written for a GPU takes part, and what is not installed is told as not run (GPU_IMPLS="triton flashinfer").
 # Where time is short: ONLY=laws, ONLY=check or ONLY=sweep, and RUN=results/... to go on with what a run has left.
 gpu: $(INSTALLED)
-	$(BIN)/python -m kvproof_suites.gpu --impl='$(GPU_IMPLS)' $(if $(TRACE),--trace=$(TRACE)) $(if $(ONLY),--only='$(ONLY)') \
+	$(BIN)/python -m kvproof_suites.gpu $(if $(GPU_IMPLS),--impl='$(GPU_IMPLS)') $(if $(TRACE),--trace=$(TRACE)) $(if $(ONLY),--only='$(ONLY)') \
 	  $(if $(RUN),--results=$(RUN)) $(if $(DRY),--dry-run)
 
 # Tiles that this GPU prefers, into kernels/kvproof_kernels/tuned.toml, which launches look up.

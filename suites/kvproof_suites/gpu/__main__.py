@@ -13,21 +13,34 @@ from pathlib import Path
 
 import click
 
+from kvproof_impls.built_in import BUILT_IN
 from kvproof_reports.records import FILE_NAME
 from kvproof_suites.cli import run_folders
 from kvproof_suites.cli.terminal import show_table
 from kvproof_suites.environment import gpu_name
 from kvproof_suites.gpu import notes, publish
-from kvproof_suites.gpu.steps import FAILED, LIMIT_SECONDS, NOT_RUN, PASSED, SWEEP, Outcome, Step, run, steps, sweep
+from kvproof_suites.gpu.steps import (
+    FAILED,
+    LIMIT_SECONDS,
+    NOT_RUN,
+    PASSED,
+    SWEEP,
+    Outcome,
+    Step,
+    absent,
+    run,
+    steps,
+    sweep,
+)
 
-IMPLEMENTATIONS = "triton flash-attn flashinfer"
 OURS = "triton"
 """Whose kernel the sanitizers and kernels/NOTES.md are about."""
+IMPLEMENTATIONS = " ".join([OURS, *(name for name, entry in BUILT_IN.items() if entry.needs_cuda)])
 NO_DEVICE = "make gpu: torch finds no CUDA device on this machine, so nothing was verified"
 
 
 @click.command(help=__doc__)
-@click.option("--impl", default=IMPLEMENTATIONS, show_default=True, help="Names, separated by blanks or commas.")
+@click.option("--impl", default=IMPLEMENTATIONS, help="Names, separated by blanks or commas; default: all for GPUs.")
 @click.option("--trace", type=click.Path(path_type=Path), help="Replayed first; without it, a made-up sample.")
 @click.option("--tier", default="full", show_default=True, help="Of the laws.")
 @click.option("--published", type=click.Path(path_type=Path), default=publish.PUBLISHED, show_default=True)
@@ -47,7 +60,7 @@ def main(
 ) -> None:
     implementations = impl.replace(",", " ").split()
     folder = results or Path("results", f"{datetime.now(UTC):%Y%m%d-%H%M%S}-gpu")
-    listed = steps(implementations, folder, trace, OURS, tier)
+    listed = steps(implementations, folder, trace, OURS, tier, missing=(lambda name: None) if dry_run else absent)
     if dry_run:
         shown = [step for step in (*listed, sweep(implementations, folder)) if only in step.name]
         click.echo("\n".join(map(str, shown)))

@@ -13,9 +13,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from kvproof_impls import environments, registry
+from kvproof_impls.built_in import BUILT_IN
 from kvproof_suites.exit_codes import CONFORMS, MEANING
 from kvproof_suites.gpu import sanitizer
 
@@ -64,8 +66,22 @@ class Outcome:
     seconds: float
 
 
+def absent(name: str) -> str | None:
+    """Why the implementation can't be judged on this machine; None where it can, or where only its own environment
+    knows."""
+    entry = BUILT_IN.get(name)
+    if entry is None or (entry.environment and environments.python_of(entry.environment)):
+        return None
+    return registry.unavailable(name)
+
+
 def steps(
-    implementations: Sequence[str], folder: Path, trace: Path | None, sanitized: str = "triton", tier: str = "full"
+    implementations: Sequence[str],
+    folder: Path,
+    trace: Path | None,
+    sanitized: str = "triton",
+    tier: str = "full",
+    missing: Callable[[str], str | None] = lambda name: None,
 ) -> list[Step]:
     """All but the sweep: one for the laws of each implementation, one for each sanitizer.
 
@@ -75,9 +91,10 @@ def steps(
         trace: replayed through the allocators first; None: a made-up one.
         sanitized: the implementation that is put under the sanitizer.
         tier: of the laws.
+        missing: why an implementation can't be judged; its step is not run then, and the others are.
     """
     return [
-        *(laws(name, folder, trace, tier) for name in implementations),
+        *(replace(laws(name, folder, trace, tier), missing=missing(name)) for name in implementations),
         *(sanitize(tool, sanitized, folder) for tool in sanitizer.TOOLS),
     ]
 

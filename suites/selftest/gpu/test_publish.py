@@ -254,5 +254,5 @@ def test_without_a_device_nothing_is_verified_and_nothing_is_written(tmp_path, m
 
 def test_the_makefile_passes_its_variables_on():
     text = (ROOT / "Makefile").read_text()
-    assert "-m kvproof_suites.gpu --impl='$(GPU_IMPLS)'" in text
+    assert "-m kvproof_suites.gpu $(if $(GPU_IMPLS),--impl='$(GPU_IMPLS)')" in text
     assert "-m kvproof_kernels.tune" in text

@@ -3,17 +3,20 @@
 import os
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+from kvproof_impls import environments, registry
+from kvproof_impls.built_in import BUILT_IN
 from kvproof_suites.bench.cells import kernel_cells
 from kvproof_suites.bench.heads import Heads
 from kvproof_suites.bench.profiles import read_profile
 from kvproof_suites.gpu import __main__ as gpu
 from kvproof_suites.gpu import notes, sanitizer
-from kvproof_suites.gpu.steps import FAILED, LAWS, NOT_RUN, PASSED, SHAPES, Step, run, steps, sweep
+from kvproof_suites.gpu.steps import FAILED, LAWS, NOT_RUN, PASSED, SHAPES, Step, absent, run, steps, sweep
 from kvproof_suites.options import OPTIONS
 
 FOLDER = Path("results", "gpu")
@@ -51,6 +54,39 @@ def test_every_implementation_has_a_step_of_its_own_at_the_full_tier():
     commands = [" ".join(step.command) for step in listed[:2]]
     for name, command in zip(("triton", "flashinfer"), commands, strict=True):
         assert f"--impl={name} --device=cuda --tier=full --results={FOLDER / name} --trace=azure.csv" in command
+
+
+def test_all_that_needs_a_gpu_takes_part_unless_names_are_given():
+    names = gpu.IMPLEMENTATIONS.split()
+    assert names[0] == "triton"
+    assert set(names[1:]) == {name for name, entry in BUILT_IN.items() if entry.needs_cuda}
+    assert {"flash-attn-3", "flashinfer-fa3", "torch-varlen", "tensorrt-llm"} <= set(names)
+
+
+def test_what_is_not_available_is_not_run_with_the_reason_and_stops_nothing(tmp_path):
+    reasons = {"flash-attn-3": "needs flash_attn_interface: build it"}
+    listed = steps(["flash-attn-3", "triton"], tmp_path, None, missing=reasons.get)
+    assert [step.missing for step in listed[:2]] == [reasons["flash-attn-3"], None]
+    outcome = run(listed[0])
+    assert (outcome.status, outcome.detail) == (NOT_RUN, reasons["flash-attn-3"])
+
+
+def test_an_implementation_is_absent_by_what_the_registry_says(monkeypatch):
+    monkeypatch.setattr(registry, "unavailable", lambda name: f"no {name}")
+    assert absent("flashinfer") == "no flashinfer"
+    assert absent("package.module:factory") is None
+
+
+def test_only_the_own_environment_knows_what_is_in_it(monkeypatch, tmp_path):
+    monkeypatch.setattr(registry, "unavailable", lambda name: f"no {name}")
+    monkeypatch.setitem(BUILT_IN, "flashinfer", replace(BUILT_IN["flashinfer"], environment="flashinfer"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(environments, "CLONE", tmp_path)
+    assert absent("flashinfer") == "no flashinfer"
+    python = tmp_path / ".venvs" / "flashinfer" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.touch()
+    assert absent("flashinfer") is None
 
 
 def test_three_sanitizers_run_the_smoke_tier_of_our_kernels(a_sanitizer):
