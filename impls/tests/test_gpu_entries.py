@@ -1,4 +1,4 @@
-"""What runs on a GPU alone is named, refused with a reason where it can't run, and imports nothing before it is used."""
+"""What runs on a GPU alone has a name, says why where it can't run, and imports nothing before it is used."""
 
 import importlib
 import importlib.util
