@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import click
 
-from kvproof_suites.cli.terminal import show_json, show_table
+from kvproof_suites.cli.terminal import show_json, show_table, working
 
 
 @click.command()
@@ -22,7 +25,9 @@ def command(as_json: bool) -> None:
     """
     from kvproof_impls import registry
 
-    rows = [_describe(name) for name in registry.names()]
+    names = registry.names()
+    with working(f"loading {len(names)} implementations"), ThreadPoolExecutor(max_workers=2) as pool:
+        rows = list(pool.map(_describe, names))
     if as_json:
         show_json(rows)
         return
@@ -31,7 +36,6 @@ def command(as_json: bool) -> None:
 
 
 def _describe(name: str) -> dict[str, Any]:
-    from kvproof_impls import registry
     from kvproof_impls.built_in import BUILT_IN
 
     entry = BUILT_IN.get(name)
@@ -43,9 +47,29 @@ def _describe(name: str) -> dict[str, Any]:
         "state": "",
         "summary": entry.summary if entry else "announced by an installed package",
     }
+    return row | _state(name)
+
+
+def _state(name: str) -> dict[str, Any]:
+    """Other people's libraries are loaded where they would be judged, in a process of their own."""
+    import pytest
+
+    from kvproof_impls import registry
+    from kvproof_suites.isolation.choice import is_third_party, python_of
+    from kvproof_suites.isolation.probe import probe
+
     try:
-        loaded = registry.load(name)
-    except registry.ImplementationError as error:
+        if not is_third_party(name):
+            loaded = registry.load(name)
+            return _available(loaded.provides, loaded.version, "")
+        python = python_of(name)
+        found = probe(name, python)
+        where = "" if python == Path(sys.executable) else f" in {python.parents[2].name}/{python.parents[1].name}"
+        return _available(found["provides"], found["version"], where)
+    except (registry.ImplementationError, pytest.UsageError) as error:
         reason = str(error).removeprefix(f"{name} is ").removeprefix("unavailable: ")
-        return row | {"state": "unavailable: " + reason.replace("\n", ": ")}
-    return row | {"provides": loaded.provides, "version": loaded.version, "available": True, "state": "available"}
+        return {"state": "unavailable: " + reason.replace("\n", ": ")}
+
+
+def _available(provides: str | None, version: str | None, where: str) -> dict[str, Any]:
+    return {"provides": provides, "version": version, "available": True, "state": f"available{where}"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import click
@@ -62,3 +63,12 @@ def note(text: str) -> None:
     """Progress, for a person only: on standard error, and not at all when nobody is looking."""
     if sys.stderr.isatty():
         click.echo(text, err=True)
+
+
+def working(text: str) -> AbstractContextManager[Any]:
+    """Something that moves, on a terminal, while a person waits."""
+    if not sys.stderr.isatty():
+        return nullcontext()
+    from rich.console import Console
+
+    return Console(stderr=True).status(text)

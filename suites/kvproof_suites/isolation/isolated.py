@@ -25,7 +25,7 @@ MOST_DEATHS = 25
 """Of the workers of one implementation, each of which takes seconds to start; its other cases are given up then."""
 FORWARDED = (
     *("device", "tier", "seed", "churned", "expect"),
-    *("bench", "profile", "points", "block-sizes", "tables", "model", "verified-by", "resume"),
+    *("bench", "profile", "points", "block-sizes", "tables", "model", "threads", "verified-by", "resume"),
 )
 
 

@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from click.testing import CliRunner
 
 from kvproof_impls import registry
@@ -15,6 +16,12 @@ def listed(*arguments):
     return shown.output
 
 
+@pytest.fixture
+def few(monkeypatch):
+    """Those that the tests look at: to load all of them takes as long as their libraries take."""
+    monkeypatch.setattr(registry, "names", lambda: ["reference", "torch", "paged", "flashinfer"])
+
+
 def rows():
     return {row["name"]: row for row in json.loads(listed("--json"))}
 
@@ -26,14 +33,13 @@ def test_every_known_implementation_is_listed_with_what_it_provides():
     assert found["flashinfer"]["provides"] == "kernel"
 
 
-def test_a_missing_package_is_the_state_with_the_line_that_mends_it(monkeypatch):
-    monkeypatch.setattr(registry.importlib.util, "find_spec", lambda name: None)
-    row = rows()["flash-attn"]
+def test_a_missing_package_is_the_state_with_the_line_that_mends_it(few):
+    row = rows()["flashinfer"]
     assert row["available"] is False
-    assert row["state"] == "unavailable: needs flash_attn: pip install 'kvproof[flash-attn]'"
+    assert row["state"] == "unavailable: needs flashinfer: pip install 'kvproof[flashinfer]'"
 
 
-def test_what_is_called_available_was_really_loaded(monkeypatch):
+def test_what_is_called_available_was_really_loaded(monkeypatch, few):
     loaded = registry.Implementation("paged", allocator=lambda num_blocks, block_size: None, version="9.9")
 
     def load(name):
@@ -47,6 +53,6 @@ def test_what_is_called_available_was_really_loaded(monkeypatch):
     assert found["torch"]["state"] == "unavailable: torch failed to import: OSError: torn"
 
 
-def test_the_table_has_a_line_for_each():
+def test_the_table_has_a_line_for_each(few):
     lines = listed().splitlines()
     assert len(lines) == 1 + len(registry.names())
