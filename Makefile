@@ -6,6 +6,7 @@
 #   make nightly     the searches that are too long for every day: the budget's fuzz at full length
 #   make mutation    change our allocators and the torch kernel one operator at a time; hours (MUTANTS=20: a sample of each)
 #   make env         an environment of its own for what can't share ours: NAME=vllm   (impls/envs/*.txt)
+#   make matrix      every implementation that is available here under all laws, to reports/published   (ONLY=vllm,cpu)
 #   make gpu     laws, sanitizer and sweep on a CUDA device, to reports/published   (GPU_IMPLS="triton flashinfer" DRY=1)
 #   make flash-attn-4, make flashinfer   compile what these adapters ask for, without a GPU; minutes
 #   make tune    measure which tiles this CUDA device prefers, to tuned.toml        (TUNE='--model=llama-3-8b')
@@ -78,6 +79,9 @@ flashinfer: | .venvs/flashinfer
 
 .venvs/%:
 	$(MAKE) env NAME=$*
+
+matrix: $(INSTALLED)
+	$(BIN)/python -m kvproof_suites.matrix $(if $(ONLY),--impl='$(ONLY)')
 
 # Laws, compute-sanitizer and sweep, each in a process of its own: what fails hides nothing. DRY=1 shows the commands.
 # All that was written for a GPU takes part, and what is not installed is told as not run (GPU_IMPLS="triton flashinfer").

@@ -6,9 +6,11 @@ it measured, and two pytest processes that follow each other may share one run.
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import os
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -118,7 +120,7 @@ def read_run(folder_or_file: str | Path) -> Run:
     records: list[dict[str, Any]] = []
     notes: list[str] = []
     wrong: list[str] = []
-    lines = path.read_bytes().split(b"\n")
+    lines = _content(path).split(b"\n")
     for number, line in enumerate(lines, start=1):
         record, problems = _parse(line)
         if record is not None:
@@ -135,10 +137,21 @@ def read_run(folder_or_file: str | Path) -> Run:
 
 
 def _results_file(given: Path) -> Path:
+    """The file itself, or the one in a folder: as written, or packed for publication."""
     path = given / FILE_NAME if given.is_dir() else given
-    if not path.is_file():
+    packed = path.with_name(f"{path.name}.gz")
+    if not path.is_file() and not packed.is_file():
         raise RecordError(f"{path}: no such results file; a run folder holds a {FILE_NAME}")
-    return path
+    return path if path.is_file() else packed
+
+
+def _content(path: Path) -> bytes:
+    if path.suffix != ".gz":
+        return path.read_bytes()
+    try:
+        return gzip.decompress(path.read_bytes())
+    except (OSError, EOFError, zlib.error) as error:
+        raise RecordError(f"{path}: can't be unpacked: {error}") from None
 
 
 def _parse(line: bytes) -> tuple[dict[str, Any] | None, list[str]]:

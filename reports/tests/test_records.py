@@ -1,5 +1,6 @@
 """A results file: what is written is read back, and what is wrong is named."""
 
+import gzip
 import json
 import subprocess
 import sys
@@ -234,3 +235,18 @@ def test_processes_that_follow_each_other_share_one_file(tmp_path):
 
     assert [process.wait(60) for process in started] == [0, 0]
     assert len(read_run(tmp_path).latest("law")) == 40
+
+
+def test_a_packed_file_reads_as_the_one_it_was_made_from(tmp_path):
+    writer = RunWriter(tmp_path / "run")
+    writer.write("end", exit_code=0, verdict="conforms", counts={}, seconds=1.0)
+    plain = read_run(tmp_path / "run")
+    (tmp_path / "run" / "results.jsonl.gz").write_bytes(gzip.compress(writer.path.read_bytes()))
+    writer.path.unlink()
+    assert read_run(tmp_path / "run").records == plain.records
+
+
+def test_a_packed_file_that_is_cut_short_is_refused_by_name(tmp_path):
+    (tmp_path / "results.jsonl.gz").write_bytes(gzip.compress(b"{}" * 100)[:-9])
+    with pytest.raises(RecordError, match=r"results.jsonl.gz: can't be unpacked"):
+        read_run(tmp_path)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import click
@@ -37,6 +35,7 @@ def command(as_json: bool) -> None:
 
 def _describe(name: str) -> dict[str, Any]:
     from kvproof_impls.built_in import BUILT_IN
+    from kvproof_suites.isolation.probe import availability
 
     entry = BUILT_IN.get(name)
     row: dict[str, Any] = {
@@ -47,29 +46,8 @@ def _describe(name: str) -> dict[str, Any]:
         "state": "",
         "summary": entry.summary if entry else "announced by an installed package",
     }
-    return row | _state(name)
-
-
-def _state(name: str) -> dict[str, Any]:
-    """Other people's libraries are loaded where they would be judged, in a process of their own."""
-    import pytest
-
-    from kvproof_impls import registry
-    from kvproof_suites.isolation.choice import is_third_party, python_of
-    from kvproof_suites.isolation.probe import probe
-
-    try:
-        if not is_third_party(name):
-            loaded = registry.load(name)
-            return _available(loaded.provides, loaded.version, "")
-        python = python_of(name)
-        found = probe(name, python)
-        where = "" if python == Path(sys.executable) else f" in {python.parents[2].name}/{python.parents[1].name}"
-        return _available(found["provides"], found["version"], where)
-    except (registry.ImplementationError, pytest.UsageError) as error:
-        reason = str(error).removeprefix(f"{name} is ").removeprefix("unavailable: ")
-        return {"state": "unavailable: " + reason.replace("\n", ": ")}
-
-
-def _available(provides: str | None, version: str | None, where: str) -> dict[str, Any]:
-    return {"provides": provides, "version": version, "available": True, "state": f"available{where}"}
+    found = availability(name)
+    if found.reason is not None:
+        return row | {"state": f"unavailable: {found.reason}"}
+    state = f"available in {found.where}" if found.where else "available"
+    return row | {"provides": found.provides, "version": found.version, "available": True, "state": state}
