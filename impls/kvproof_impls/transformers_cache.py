@@ -9,6 +9,10 @@ complete blocks become one when they are marked complete, so that a table may ch
 short all cached ones are evicted together (``evict_cached_blocks``). Not here, since the library has none:
 reserve, truncate, a reset of the cache under live requests, keys (salt, adapter) in the hash. Requests with a key are
 kept out of the prefix cache. Swapping exists (offloading_manager.py) but moves tensors itself, and is not driven.
+
+StaticCache and DynamicCache are no allocators: the first is one tensor whose row is the place in the batch, which the
+caller gives; the second is concatenated anew for every token, so that no slot keeps its place. ``contiguous-max`` is
+what the first would be.
 """
 
 from __future__ import annotations

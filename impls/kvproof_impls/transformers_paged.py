@@ -68,6 +68,15 @@ class TransformersKernel:
 
         return launch
 
+    def dense(self, spec: AttentionSpec, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """One decode row a sequence without paging, as over a StaticCache: ``query`` [num_seqs, num_q_heads, head_dim],
+        ``key`` and ``value`` [num_seqs, context_len, num_kv_heads, head_dim]."""
+        caches = (cache.transpose(1, 2) for cache in (key, value))
+        out: Tensor = self.attention()(
+            attention_module(spec), query[:, :, None], *caches, None, scaling=spec.scale_value
+        )[0]
+        return out[:, 0]
+
     def attention(self) -> Callable[..., Any]:
         from transformers.integrations.sdpa_attention import sdpa_attention_forward
 

@@ -53,7 +53,8 @@ def sdpa_attention_forward(
 def eager_paged_attention_forward(module, query, key, value, attention_mask, scaling, **kwargs):
     assert not kwargs
     key, value = (x.repeat_interleave(module.num_key_value_groups, 1).double() for x in (key, value))
-    scores = query.double() @ key.transpose(2, 3) * scaling + attention_mask.double()
+    scores = query.double() @ key.transpose(2, 3) * scaling
+    scores = scores if attention_mask is None else scores + attention_mask.double()
     if hasattr(module, "sinks"):
         sinks = module.sinks.double().view(1, -1, 1, 1).expand(*scores.shape[:3], 1)
         scores = torch.cat([scores, sinks], -1)

@@ -61,6 +61,14 @@ def test_sinks_reach_the_module_that_adds_them(kernel, paged):
     assert (got.double() - paged.expected(case)[0]).abs().max() <= 1e-6
 
 
+def test_without_paging_it_attends_to_the_whole_of_a_sequence(kernel, paged):
+    spec = make_spec(dtype="float32")
+    query, key, value = torch.randn(3, 4, 8), torch.randn(3, 5, 2, 8), torch.randn(3, 5, 2, 8)
+    got = kernel.dense(spec, query, key, value)
+    for i, head in ((0, 0), (2, 3)):
+        assert (got[i, head] - paged.row(spec, query[i, head], 4, head, key[i], value[i])[0]).abs().max() <= 1e-6
+
+
 def test_a_write_goes_to_its_slots_and_nowhere_for_padding(kernel):
     pools = KVPools(*(torch.zeros(2, 4, 2, 8) for _ in range(2)))
     new = torch.arange(3.0)[:, None, None].expand(3, 2, 8) + 1
