@@ -2,6 +2,11 @@
 
 Many benchmarks are compared at once, and among many some look slower by chance. A benchmark that is slower at the
 confidence of the gate by itself, and is not once that is shared out among all of them (Bonferroni), is ambiguous.
+
+A gate that times again what it can't tell looks more than once, and each look may be wrong. Of the chance to be wrong,
+1 less its confidence, half belongs to the last look, as if it were the only one; the other half is shared out among
+those before (``share_of_look``). So what is no slower than the threshold fails no more often than the confidence says,
+however often the gate looks.
 """
 
 from __future__ import annotations
@@ -22,6 +27,7 @@ from kvproof_reports.statistics import SLOWER as IS_SLOWER
 from kvproof_reports.workload import shape_title
 
 FAILED = ("broken", "known_broken")
+EARLY = "slower by itself, as may look by chance where more looks follow"
 
 
 @dataclass(frozen=True)
@@ -51,7 +57,7 @@ class Compared:
     @property
     def what(self) -> str:
         medians = f"{figure(self.before['median_ms'])} → {figure(self.after['median_ms'])} ms"
-        factor = f"{medians}, × {self.told.ratio:.3f}"
+        factor = f"{medians}, × {self.told.ratio:.3f}{' less waits for a core' if self.told.less_waits else ''}"
         return f"{factor} ({self.told.interval})" if self.told.interval else factor
 
 
@@ -89,10 +95,25 @@ def _unconfirmed(one: Compared) -> bool:
     return one.told.answer == IS_SLOWER and len(processes_of(one.after)) == 1
 
 
+def share_of_look(look: int, num_looks: int) -> float:
+    """Of the chance that a two-sided interval is wrong, what look ``look`` of 1 to ``num_looks`` may use to say slower.
+    An interval is wrong on that side half of the time, so that all looks together use as much as one interval has."""
+    return 1.0 if look == num_looks else 1 / (num_looks - 1)
+
+
 def judge(
-    baseline: Run, runs: Sequence[Run], rules: Rules, *, names: Sequence[str] = (), any_machine: bool = False
+    baseline: Run,
+    runs: Sequence[Run],
+    rules: Rules,
+    *,
+    names: Sequence[str] = (),
+    any_machine: bool = False,
+    share: float = 1.0,
 ) -> Gate:
     """Hold ``runs``, which count as one, against ``baseline``; of the implementations ``names`` alone, where given.
+
+    Args:
+        share: of the chance to be wrong, for this look.
 
     Raises:
         BaselineError: another machine or version (unless ``any_machine``), nothing in common, or an unknown name.
@@ -102,7 +123,7 @@ def judge(
         require_known(names, before, after)
         before, after = before.only(names), after.only(names)
     require_comparable(baseline, runs, before, after, any_machine)
-    compared = _compare(before.timed(), after.timed(), rules)
+    compared = _compare(before.timed(), after.timed(), rules, share)
     findings = [*_laws(before, after, rules), *_benchmarks_lost(before, after, rules), *_timings(compared, rules)]
     shown = [finding for finding in findings if finding.action != OFF]
     return Gate(shown, compared, _unchanged(before, after), _also(before, after))
@@ -175,16 +196,16 @@ def _benchmarks_lost(before: Cells, after: Cells, rules: Rules) -> Iterator[Find
         yield Finding(COVERAGE_LOST, rules.action(COVERAGE_LOST, name), name, group, what)
 
 
-def _compare(before: Mapping[Key, Record], after: Mapping[Key, Record], rules: Rules) -> list[Compared]:
+def _compare(before: Mapping[Key, Record], after: Mapping[Key, Record], rules: Rules, share: float) -> list[Compared]:
     shared = [key for key in before if key in after]
-    strict = 1 - (1 - rules.confidence) / max(1, len(shared))
+    strict = 1 - share * (1 - rules.confidence) / max(1, len(shared))
     return [_compared(key[0], before[key], after[key], rules, strict, len(shared)) for key in shared]
 
 
 def _compared(name: str, before: Record, after: Record, rules: Rules, strict: float, number: int) -> Compared:
     told = tell(before, after, rules.threshold(name), rules.confidence)
     if told.answer == IS_SLOWER and tell(before, after, rules.threshold(name), strict).answer != IS_SLOWER:
-        why = f"slower by itself, as one of {plural(number, 'benchmark')} may look by chance"
+        why = f"slower by itself, as one of {plural(number, 'benchmark')} may look by chance" if number > 1 else EARLY
         told = replace(told, answer=CANT_TELL, why=why)
     return Compared(name, title(after), before, after, told)
 

@@ -8,22 +8,26 @@ from itertools import accumulate
 from typing import Any
 
 from kvproof_reports.schema import MOST_SAMPLES
-from kvproof_reports.statistics import FEWEST_SAMPLES, interval
+from kvproof_reports.statistics import FEWEST_SAMPLES, THRESHOLD, interval
 
 DIGITS = 6
 """Significant ones of a sample on disk; clocks have fewer."""
 
 
-def sample_fields(samples_ms: Sequence[float], processes: Sequence[int] | None = None) -> dict[str, Any]:
+def sample_fields(
+    samples_ms: Sequence[float], processes: Sequence[int] | None = None, core_ms: Sequence[float] | None = None
+) -> dict[str, Any]:
     """What a record says of samples in milliseconds.
 
     Args:
         samples_ms: positive, in the order in which they were taken.
         processes: how many of them each process gave, in order; without it, one gave all.
+        core_ms: the same less waits for a core, where they are known.
     """
     q1, median, q3 = _quartiles(samples_ms)
     known = interval(samples_ms, processes=processes) if len(samples_ms) >= FEWEST_SAMPLES else None
     kept = _thinned(samples_ms, processes or [len(samples_ms)])
+    core = core_ms and _thinned(core_ms, processes or [len(samples_ms)])
     return {
         "median_ms": median,
         "q1_ms": q1,
@@ -31,13 +35,18 @@ def sample_fields(samples_ms: Sequence[float], processes: Sequence[int] | None =
         "low_ms": known and known.low,
         "high_ms": known and known.high,
         "num_samples": len(samples_ms),
-        "samples_ms": [float(f"{sample:.{DIGITS}g}") for part in kept for sample in part],
+        "samples_ms": _rounded(kept),
+        "core_ms": core and _rounded(core),
         "samples_per_process": [len(part) for part in kept] if len(kept) > 1 else None,
     }
 
 
 def _quartiles(samples: Sequence[float]) -> list[float]:
     return statistics.quantiles(samples, n=4, method="inclusive") if len(samples) > 1 else [samples[0]] * 3
+
+
+def _rounded(parts: Sequence[Sequence[float]]) -> list[float]:
+    return [float(f"{sample:.{DIGITS}g}") for part in parts for sample in part]
 
 
 def _thinned(samples: Sequence[float], sizes: Sequence[int]) -> list[Sequence[float]]:
@@ -47,6 +56,30 @@ def _thinned(samples: Sequence[float], sizes: Sequence[int]) -> list[Sequence[fl
     while sum(len(part[::step]) for part in parts) > MOST_SAMPLES:
         step += 1
     return [part[::step] for part in parts]
+
+
+def is_calm(sample: float, on_core: float) -> bool:
+    """Whether a sample did not wait for a core for more than is of no practical importance."""
+    return sample - on_core <= THRESHOLD * sample
+
+
+def without_waits(records: Sequence[Mapping[str, Any]]) -> list[tuple[list[float], list[int]]] | None:
+    """Of each record, times without waits for a core, and how many each process gave; None where one does not know.
+
+    Whoever waits finds less in its caches, and takes longer afterwards: where every process of all records has
+    FEWEST_SAMPLES calm ones, only those count."""
+    if not all(record["core_ms"] for record in records):
+        return None
+    calm = [[[core for sample, core in part if is_calm(sample, core)] for part in _pairs(one)] for one in records]
+    if min(len(part) for parts in calm for part in parts) < FEWEST_SAMPLES:
+        calm = [[[core for _, core in part] for part in _pairs(one)] for one in records]
+    return [([one for part in parts for one in part], [len(part) for part in parts]) for parts in calm]
+
+
+def _pairs(record: Mapping[str, Any]) -> list[list[tuple[float, float]]]:
+    """(elapsed, without waits) of every sample, by process."""
+    both, sizes = list(zip(record["samples_ms"], record["core_ms"], strict=True)), processes_of(record)
+    return [both[end - size : end] for end, size in zip(accumulate(sizes), sizes, strict=True)]
 
 
 def processes_of(record: Mapping[str, Any]) -> list[int]:
@@ -64,7 +97,9 @@ def together(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         return dict((known or records)[-1])
     last = known[-1]
     samples = [sample for record in known for sample in record["samples_ms"]]
-    fields = sample_fields(samples, [size for record in known for size in processes_of(record)])
+    core = [sample for record in known for sample in record["core_ms"] or ()]
+    sizes = [size for record in known for size in processes_of(record)]
+    fields = sample_fields(samples, sizes, core if len(core) == len(samples) else None)
     change = fields["median_ms"] / last["median_ms"]
     rates = {name: last[name] / change for name in RATES if last[name] is not None}
     per_time = {"ns_per_token": last["ns_per_token"] and last["ns_per_token"] * change}

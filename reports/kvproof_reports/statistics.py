@@ -9,6 +9,10 @@ unlike the independent draws that the plain bootstrap takes them for, and are re
 - each process has a memory layout and a moment of its own, so that processes are drawn first (Kalibera and Jones,
   "Rigorous benchmarking in reasonable time", 2013). With samples of one process this spread can't be seen, and an
   interval speaks for that process only.
+
+Of a handful of processes a bootstrap can't draw what none of them showed: of three and one its 95 % interval holds the
+truth in two of three cases (test_processes). So where two sets hold three processes or more, the interval of their
+ratio is at least as wide as Student's, from one figure for each process: the logarithm of its median.
 """
 
 from __future__ import annotations
@@ -16,7 +20,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING
+
+from kvproof_reports.student import half_width
 
 if TYPE_CHECKING:  # and in the functions that need it: whoever only reads results does without
     import numpy as np
@@ -34,6 +41,8 @@ FEWEST_SAMPLES = 6
 little for a 95 % interval for 5."""
 
 RESAMPLES = 10_000
+LARGEST_LOG = 700.0
+"""Of a ratio that a double can hold."""
 
 FASTER, SAME, SLOWER, CANT_TELL = "faster", "same", "slower", "can't tell"
 
@@ -94,6 +103,9 @@ def compare(
     if min(len(a), len(b)) < FEWEST_SAMPLES:
         return Answer(CANT_TELL, ratio, 0.0, math.inf)
     found = _interval(_medians(b, processes_b, seed=1) / _medians(a, processes_a, seed=0), confidence)
+    one_each = (_median_logs(a, processes_a), _median_logs(b, processes_b))
+    if sum(map(len, one_each)) > 2:
+        found = _wider(found, _between_processes(*one_each, confidence))
     return Answer(_word(found, threshold), ratio, found.low, found.high)
 
 
@@ -104,6 +116,24 @@ def _word(found: Interval, threshold: float) -> str:
     if found.high < fastest_same:
         return FASTER
     return SAME if fastest_same <= found.low and found.high <= slowest_same else CANT_TELL
+
+
+def _median_logs(samples: Floats, processes: Sequence[int] | None) -> list[float]:
+    """Of each process."""
+    import numpy as np
+
+    ends = accumulate(processes or [len(samples)])
+    starts = [0, *accumulate(processes or [])]
+    return [float(np.log(np.median(samples[start:end]))) for start, end in zip(starts, ends, strict=False)]
+
+
+def _between_processes(a: Sequence[float], b: Sequence[float], confidence: float) -> Interval:
+    middle, width = sum(b) / len(b) - sum(a) / len(a), half_width(a, b, confidence)
+    return Interval(math.exp(min(middle - width, LARGEST_LOG)), math.exp(min(middle + width, LARGEST_LOG)))
+
+
+def _wider(one: Interval, other: Interval) -> Interval:
+    return Interval(min(one.low, other.low), max(one.high, other.high))
 
 
 def _interval(drawn: Floats, confidence: float) -> Interval:

@@ -114,6 +114,60 @@ def test_what_can_not_be_told_says_why_and_has_no_interval(build, first, second,
     assert re.match(why, told.why)
 
 
+STEADY = [2.0, 2.01, 1.99, 2.02, 1.98, 2.0, 2.03, 1.97, 2.0, 2.0]
+
+
+def one_thread(run, factor, waited_ms):
+    core = [factor * sample for sample in STEADY]
+    elapsed = [one + wait for one, wait in zip(core, [0.0] * 6 + [waited_ms] * 4, strict=True)]
+    run.decode(**{**sample_fields(elapsed, core_ms=core), "threads": 1, "waited": 0.6})
+
+
+@pytest.mark.parametrize(("factor", "answer"), [(1.1, SLOWER), (1.0, "same")])
+def test_what_one_thread_waited_for_a_core_makes_it_neither_slower_nor_unfit(build, factor, answer):
+    before, after = build("before"), build("after")
+    one_thread(before, 1.0, waited_ms=5.0)
+    one_thread(after, factor, waited_ms=0.5)
+
+    (row,) = compare_runs(runs_of(before, after)).rows
+
+    told = row.answers()["after"]
+    assert (told.answer, told.less_waits) == (answer, True)
+    assert told.ratio == pytest.approx(factor)
+
+
+def test_waits_that_one_side_does_not_know_are_judged_as_they_always_were(build):
+    before, after = build("before"), build("after")
+    one_thread(before, 1.0, waited_ms=5.0)
+    sampled(after, 1.5, waited=0.0)
+
+    (row,) = compare_runs(runs_of(before, after)).rows
+
+    told = row.answers()["after"]
+    assert (told.answer, told.less_waits) == (CANT_TELL, False)
+    assert told.why == "the machine was busy before: threads waited for a core for 60.0 % of the time"
+
+
+def test_of_several_threads_on_a_busy_machine_one_is_advised(build):
+    before, after = build("before"), build("after")
+    sampled(before, waited=0.2, threads=2)
+    sampled(after)
+
+    (row,) = compare_runs(runs_of(before, after)).rows
+
+    assert row.answers()["after"].why.endswith("; of one thread (--threads=1) waits are known, and taken off")
+
+
+def test_launches_on_other_numbers_of_threads_are_not_compared(build):
+    before, after = build("before"), build("after")
+    sampled(before, threads=1)
+    sampled(after, threads=2)
+
+    (row,) = compare_runs(runs_of(before, after)).rows
+
+    assert (row.answers()["after"].answer, row.answers()["after"].why) == (CANT_TELL, "1 thread before and 2 after")
+
+
 def test_a_machine_that_was_hardly_busy_is_fit(build):
     before, after = build("before"), build("after")
     sampled(before, waited=0.02)

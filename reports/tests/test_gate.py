@@ -3,7 +3,7 @@
 import pytest
 
 from kvproof_reports.baseline import BaselineError
-from kvproof_reports.gate import judge
+from kvproof_reports.gate import judge, share_of_look
 from kvproof_reports.gate_rules import Rules
 from kvproof_reports.records import read_run
 from kvproof_reports.samples import sample_fields
@@ -193,6 +193,30 @@ def test_one_of_many_that_is_slower_by_chance_is_ambiguous(case):
     (finding,) = case.judge().findings
     assert finding.rule == "ambiguous"
     assert "slower by itself, as one of 16 benchmarks may look by chance" in finding.what
+
+
+def test_a_look_before_the_last_one_needs_more_to_say_slower(case):
+    samples = [2.0, 2.2, 1.8, 2.1, 1.9, 2.15, 1.85, 2.05, 1.95, 2.0] * 2
+    case.timed(samples, [1.08 * sample for sample in samples])
+
+    (early,), (last,) = (
+        case.judge(share=share_of_look(1, 21)).findings,
+        case.judge(share=share_of_look(21, 21)).findings,
+    )
+
+    assert (early.rule, last.rule) == ("ambiguous", "slower")
+    assert "slower by itself, as may look by chance where more looks follow" in early.what
+
+
+def test_times_without_waits_for_a_core_are_told_as_such(case):
+    for run, factor, wait in ((case.before, 1.0, 9.0), (case.after, 1.1, 0.0)):
+        core = [factor * sample for sample in STEADY]
+        run.decode("torch", **sample_fields([one + wait for one in core], core_ms=core), threads=1)
+
+    (finding,) = case.judge().findings
+
+    assert (finding.rule, finding.action) == ("slower", "fail")
+    assert finding.what.startswith("11.0 → 2.20 ms, × 1.100 less waits for a core (1.0")
 
 
 def test_rules_decide_by_rule_and_by_implementation(case):

@@ -3,7 +3,7 @@
 import pytest
 
 from kvproof_reports.records import read_run
-from kvproof_reports.samples import processes_of, sample_fields, together
+from kvproof_reports.samples import processes_of, sample_fields, together, without_waits
 from kvproof_reports.schema import MOST_SAMPLES
 
 TEN = [2.0, 2.1, 1.9, 2.05, 1.95, 2.0, 2.2, 1.8, 2.01, 1.99]
@@ -42,6 +42,38 @@ def test_records_of_several_processes_become_one_with_all_samples_and_figures_ma
     assert 2.0 < merged["median_ms"] < 2.4
     assert merged["tokens_per_second"] == pytest.approx(8000.0 / merged["median_ms"])
     assert (merged["tax"], merged["waited"]) == (None, pytest.approx(0.11))
+
+
+def recorded(build, name, elapsed, core, processes=None):
+    run = build(name)
+    run.decode(**sample_fields(elapsed, processes, core))
+    return read_run(run.writer.folder).records[0]
+
+
+def test_times_without_waits_are_those_of_calm_samples_where_every_process_has_some(build):
+    disturbed = [9.0, 2.5]
+    calm = recorded(build, "calm", [*TEN, *disturbed, *TEN], [*TEN, 2.4, 2.4, *TEN], [11, 11])
+    assert calm["core_ms"][10:12] == [2.4, 2.4]
+    assert without_waits([calm, calm]) == [(TEN * 2, [10, 10])] * 2
+
+
+def test_where_one_process_was_hardly_ever_calm_all_times_without_waits_count_on_both_sides(build):
+    calm = recorded(build, "calm", [9.0, *TEN], [2.4, *TEN])
+    busy = recorded(build, "busy", [2 * one for one in TEN], TEN)
+    assert without_waits([calm, busy]) == [([2.4, *TEN], [11]), (TEN, [10])]
+
+
+def test_where_one_does_not_know_its_waits_there_are_no_times_without(build):
+    assert without_waits([recorded(build, "a", TEN, TEN), recorded(build, "b", TEN, None)]) is None
+
+
+def test_a_process_that_does_not_know_its_waits_leaves_them_unknown_for_all(build):
+    run = build("a")
+    run.decode(**sample_fields(TEN, core_ms=TEN))
+    run.decode(**sample_fields(TEN))
+    assert together(read_run(run.writer.folder).records)["core_ms"] is None
+    run.decode(**sample_fields(TEN, core_ms=TEN))
+    assert together(read_run(run.writer.folder).records[::2])["core_ms"] == TEN * 2
 
 
 def test_a_record_without_samples_adds_none(build):

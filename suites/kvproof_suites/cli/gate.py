@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     type=click.IntRange(0, 20),
     default=0,
     metavar="N",
-    help="Time up to N times again, in new processes, what can't be told, and once what is slower; all samples count.",
+    help="Time up to N times again, each in a new process, what can't be told, until it can be, and once what is "
+    "slower; all samples count.",
 )
 @click.option("--update", is_flag=True, help="Show the difference, and write FILE anew from the RUNs.")
 @click.option("--allow-other-machine", is_flag=True, help="Compare with a baseline of another machine or version.")
@@ -54,12 +55,12 @@ def command(
     """Compare RUNs with a baseline: laws newly broken, coverage lost, benchmarks slower with confidence.
 
     RUN is a folder that holds a results.jsonl, such a file, or the id of an MLflow run. Several RUNs count as one: the
-    worst outcome of a test, all samples of a benchmark. A baseline of several runs is the better one, since timings
-    differ from process to process.
+    worst outcome of a test, all samples of a benchmark. Timings differ from process to process: a baseline of five runs
+    and --rerun=5 find a slowdown of 10 % on a machine that does other things as well, given --threads=1 (docs/ci.md).
 
     \b
     kvproof gate --baseline=baseline.jsonl --update results/monday results/tuesday
-    kvproof gate --baseline=baseline.jsonl --rerun=3 results/today
+    kvproof gate --baseline=baseline.jsonl --rerun=5 results/today
 
     Prints a table, and writes gate.json, gate.junit.xml and, where GITHUB_STEP_SUMMARY is set, a step summary. Each
     rule fails, warns, or is off. Without --rules these fail, and what can't be told warns:
@@ -125,20 +126,21 @@ def _require_baseline(baseline: str, update: bool) -> None:
 
 
 def _settle(
-    judge_runs: Callable[[list[Run]], Gate], runs: list[Run], num_reruns: int, folder: Path, lenient: bool
+    judge_runs: Callable[..., Gate], runs: list[Run], num_reruns: int, folder: Path, lenient: bool
 ) -> tuple[Gate | None, list[Run]]:
     """The verdict, after what is unsettled was timed again; and the runs, those included. ``lenient``: a baseline that
     is to be replaced may have nothing in common with the run."""
     from kvproof_reports.baseline import BaselineError
+    from kvproof_reports.gate import share_of_look
 
     try:
-        gate = judge_runs(runs)
+        gate = judge_runs(runs, share=share_of_look(1, num_reruns + 1))
         for number in range(1, num_reruns + 1):
             if not gate.unsettled:
                 break
             note(f"timing {len(gate.unsettled)} benchmarks again ({number} of {num_reruns})")
             runs = [*runs, run_again(gate.unsettled, runs, _new(folder))]
-            gate = judge_runs(runs)
+            gate = judge_runs(runs, share=share_of_look(number + 1, num_reruns + 1))
     except BaselineError as error:
         if not lenient:
             raise click.ClickException(str(error)) from None
