@@ -174,7 +174,7 @@ BUILT_IN: Mapping[str, Entry] = {
         allocator="kvproof_impls.nano_vllm:NanoVllmAllocator",
         distribution="nano-vllm",
         modules=("nanovllm", "xxhash", "numpy"),
-        install="PYTHONPATH=CHECKOUT of github.com/GeeeekExplorer/nano-vllm; make env NAME=sglang has what it imports",
+        install="PYTHONPATH=CHECKOUT of github.com/GeeeekExplorer/nano-vllm; make env NAME=sglang has the rest",
         environment="sglang",
     ),
     "mini-sglang": Entry(
@@ -183,7 +183,7 @@ BUILT_IN: Mapping[str, Entry] = {
         allocator="kvproof_impls.mini_sglang:MiniSglangAllocator",
         distribution="minisgl",
         modules=("minisgl", "torch", "transformers", "msgpack", "zmq", "tvm_ffi"),
-        install="PYTHONPATH=CHECKOUT/python of github.com/sgl-project/mini-sglang; make env NAME=sglang has what it imports",
+        install="PYTHONPATH=CHECKOUT/python of github.com/sgl-project/mini-sglang; make env NAME=sglang has the rest",
         environment="sglang",
     ),
     "tensorrt-llm": Entry(

@@ -1,8 +1,7 @@
 """nano-vllm's BlockManager, from a checkout on the import path: it is not on PyPI.
 
 Read at commit bb823b3 (2026-04-26), nanovllm/engine/block_manager.py and scheduler.py; needs xxhash and NumPy. The
-package's own ``__init__`` imports the whole engine and with it flash-attn and CUDA, so that it is passed by: a bare
-package of that name stands in for it while the two modules are imported that the block manager is made of.
+package's own ``__init__`` imports the whole engine and with it flash-attn and CUDA, and is passed by.
 
 All policy: freed blocks queue first in, first out, with or without content; the last block of a prompt is never
 matched. Not here, since it has none: fork, reserve, truncate, swap, a reset of the cache, keys in the hash. Requests
@@ -11,18 +10,17 @@ with a key are kept out of the prefix cache.
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
-import sys
 from collections.abc import Hashable, Sequence
-from types import ModuleType
+from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
+from kvproof_impls.checkout import module_below, require_call
 from kvproof_impls.token_lists import int32_list
 
 Copies = Sequence[tuple[int, int]]
 
-PACKAGE = "nanovllm"
+COMMIT = "nano-vllm bb823b3"
 
 
 class NanoVllmAllocator:
@@ -37,8 +35,8 @@ class NanoVllmAllocator:
             raise ValueError(f"num_blocks ({num_blocks}) and block_size ({block_size}) must be at least 1")
         self.num_blocks = self.pool_blocks = num_blocks
         self.block_size = block_size
-        self._manager = engine_module("block_manager").BlockManager(num_blocks, block_size)
-        self._new_sequence = engine_module("sequence").Sequence
+        self._manager = engine().BlockManager(num_blocks, block_size)
+        self._new_sequence = engine().Sequence
         self._sequences: dict[Hashable, Any] = {}
         self._keyed: set[Hashable] = set()
 
@@ -126,16 +124,16 @@ class NanoVllmAllocator:
         return sequence
 
 
-def engine_module(name: str) -> ModuleType:
-    """``nanovllm.engine.<name>`` without the package's own ``__init__``."""
-    if PACKAGE not in sys.modules:
-        found = importlib.util.find_spec(PACKAGE)
-        if found is None or found.submodule_search_locations is None:
-            raise ImportError(f"no {PACKAGE} on the import path; put a checkout of nano-vllm there")
-        bare = ModuleType(PACKAGE)
-        bare.__path__ = list(found.submodule_search_locations)
-        sys.modules[PACKAGE] = bare
-    return importlib.import_module(f"{PACKAGE}.engine.{name}")
+@cache
+def engine() -> SimpleNamespace:
+    """What is used of it, held to the calls of the commit that this was written for."""
+    manager, sequence = (
+        module_below("nanovllm", f"engine.{name}", "nano-vllm") for name in ("block_manager", "sequence")
+    )
+    require_call(manager.BlockManager.__init__, ("self", "num_blocks", "block_size"), COMMIT)
+    require_call(manager.BlockManager.allocate, ("self", "seq", "num_cached_blocks"), COMMIT)
+    require_call(manager.BlockManager.hash_blocks, ("self", "seq"), COMMIT)
+    return SimpleNamespace(BlockManager=manager.BlockManager, Sequence=sequence.Sequence)
 
 
 def plain(tokens: Any) -> list[int]:

@@ -1,8 +1,10 @@
-"""SGLang's paged slot allocator with its radix tree, driven through the library's own request calls.
+"""SGLang's paged slot allocator with its prefix trees, driven through the library's own request calls.
 
-Read in SGLang 0.5.23, srt/mem_cache/: allocator/paged.py, radix_cache.py, memory_pool.py, common.py. Tables are by
-token there; a block is a page, and page 0 takes the writes of padding. The tree owns what it keeps: ``checkpoint``
-hands complete pages over, frees the duplicates that it met, and locks the path, so that nothing is freed twice.
+Read in SGLang 0.5.23, srt/mem_cache/: allocator/paged.py, memory_pool.py, common.py, and the trees: an engine builds a
+UnifiedRadixCache (registry.py), whose core is written in Rust and once more in Python; RadixCache is the one before it.
+Tables are by token there; a block is a page, and page 0 takes the writes of padding. The tree owns what it keeps:
+``checkpoint`` hands complete pages over, frees the duplicates that it met, and locks the path, so that nothing is freed
+twice.
 
 All policy: the prompt is published after its prefill, output only when the request ends; whole leaves are evicted; the
 caller evicts before it allocates. A step allocates for the whole batch in one call. The page table of a step is read
@@ -12,33 +14,16 @@ reserve, truncate, swap, and a reset under live requests. A key becomes the tree
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-import warnings
-from array import array
 from collections.abc import Hashable, Sequence
-from functools import cache
-from types import SimpleNamespace
 from typing import Any
-from unittest.mock import MagicMock
 
 import numpy as np
-import numpy.typing as npt
 
 from kvproof_impls.contract import PagedBatch
+from kvproof_impls.sglang_trees import library, new_request, new_slots, new_tree, packed
 
 Copies = Sequence[tuple[int, int]]
 
-CALLS = {
-    "CacheInitParams": "cache_init_params",
-    "EvictParams": "base_prefix_cache",
-    "MatchPrefixParams": "base_prefix_cache",
-    "PagedTokenToKVPoolAllocator": "allocator.paged",
-    "RadixCache": "radix_cache",
-    "RadixKey": "radix_cache",
-    "ReqToTokenPool": "memory_pool",
-}
-"""Name to its module below ``sglang.srt.mem_cache``."""
 MOST_SEQS = 512
 LONGEST = 16_384
 """Tokens of a sequence. The engine sizes its table of tokens by the two; a longer sequence finds no room here."""
@@ -51,6 +36,9 @@ class SglangAllocator:
         ValueError: ``num_blocks`` or ``block_size`` below 1.
     """
 
+    core: str | None = "rust"
+    """Of the UnifiedRadixCache, the default first; None: a RadixCache."""
+
     def __init__(self, num_blocks: int, block_size: int) -> None:
         if num_blocks < 1 or block_size < 1:
             raise ValueError(f"num_blocks ({num_blocks}) and block_size ({block_size}) must be at least 1")
@@ -59,8 +47,8 @@ class SglangAllocator:
         torch = self._lib.torch
         longest = self._longest = min(num_slots, LONGEST)
         self._rows = self._lib.ReqToTokenPool(MOST_SEQS, longest, "cpu", False)
-        self._slots = self._lib.PagedTokenToKVPoolAllocator(num_slots, block_size, None, "cpu", None, need_sort=False)
-        self._tree = self._lib.RadixCache(self._lib.CacheInitParams(False, self._rows, self._slots, block_size))
+        self._slots = new_slots(num_slots, block_size)
+        self._tree = new_tree(self.core, self._rows, self._slots, block_size)
         self._ids = torch.from_numpy(np.zeros((MOST_SEQS + 1, longest), np.int64))  # the engine keeps them in lists
         self._lengths, self._committed = (torch.zeros(MOST_SEQS + 1, dtype=torch.int64) for _ in range(2))
         self._requests: dict[Hashable, Any] = {}
@@ -104,12 +92,17 @@ class SglangAllocator:
         rows = self._rows_of(seqs)
         before = self._lengths[rows]
         after = before + 1
+        lengths = tuple(after.tolist())
+        self._require_row(max(lengths, default=0))
         self._make_room(int((before % size == 0).sum()))
-        slots = self._slots.alloc_decode(after, after, self._rows.req_to_token[rows, before - 1].to(torch.int64))
+        if size == 1:
+            slots = self._slots.alloc(len(seqs))
+        else:
+            last = self._rows.req_to_token[rows, before - 1].to(torch.int64)
+            slots = self._slots.alloc_decode(after, after, last)
         self._rows.write((rows, before), slots.to(torch.int32))
         self._ids[rows, before] = torch.as_tensor(tokens, dtype=torch.int64)
         self._lengths[rows] = after
-        lengths = tuple(after.tolist())
         pages = self._rows.req_to_token[:, : max(lengths, default=0) : size][rows] // size
         starts = torch.arange(len(seqs) + 1, dtype=torch.int32)
         return PagedBatch(pages, after.to(torch.int32), starts, slots, lengths, (1,) * len(seqs))
@@ -119,6 +112,7 @@ class SglangAllocator:
         request = self._requests[seq]
         row = request.kv.req_pool_idx
         if not self._committed[row]:
+            request.origin_input_ids = packed(self._ids[row, : self._lengths[row]].numpy())
             self._checkpoint(request, int(self._lengths[row]))
         self._committed[row] = self._lengths[row]
 
@@ -166,22 +160,27 @@ class SglangAllocator:
         if num_tokens >= self.block_size:
             row = request.kv.req_pool_idx
             request.full_untruncated_fill_ids = packed(self._ids[row, :num_tokens].numpy())
-            request.origin_input_ids = request.full_untruncated_fill_ids
             self._tree.checkpoint(request, up_to=num_tokens)
 
     def _extend(self, row: int, length: int, tokens: Any) -> None:
         torch, size, end = self._lib.torch, self.block_size, length + len(tokens)
-        if end > self._longest:
-            raise MemoryError(f"{end} tokens: a row of the table has {self._longest}")
+        self._require_row(end)
         self._make_room(-(-end // size) - -(-length // size))
         if not len(tokens):
             return
-        prefix, total = torch.tensor([length]), torch.tensor([end])
-        last = self._rows.req_to_token[row, length - 1 : length].to(torch.int64) if length else torch.tensor([-1])
-        slots = self._slots.alloc_extend(prefix, prefix, total, total, last, len(tokens))
+        if size == 1:
+            slots = self._slots.alloc(len(tokens))
+        else:
+            prefix, total = torch.tensor([length]), torch.tensor([end])
+            last = self._rows.req_to_token[row, length - 1 : length].to(torch.int64) if length else torch.tensor([-1])
+            slots = self._slots.alloc_extend(prefix, prefix, total, total, last, len(tokens))
         self._rows.write((row, slice(length, end)), slots.to(torch.int32))
         self._ids[row, length:end] = tokens
         self._lengths[row] = end
+
+    def _require_row(self, num_tokens: int) -> None:
+        if num_tokens > self._longest:
+            raise MemoryError(f"{num_tokens} tokens: a row of the table has {self._longest}")
 
     def _make_room(self, num_pages: int) -> None:
         missing = num_pages * self.block_size - self._slots.available_size()
@@ -199,35 +198,13 @@ class SglangAllocator:
         return self._batch[1]
 
 
-def packed(ids: npt.NDArray[np.int64]) -> array[int]:
-    """The tree's keys are arrays of the standard library, which compare a stretch in one go."""
-    return array("q", ids.tobytes())
+class PythonCoreAllocator(SglangAllocator):
+    """The tree that serves where the compiled one can't."""
+
+    core = "python"
 
 
-def new_request(prompt: array[int], key: tuple[Hashable, ...]) -> SimpleNamespace:
-    """What ``RadixCache.checkpoint`` asks of a Req."""
-    kv = SimpleNamespace(req_pool_idx=0, cache_protected_len=0, cache_inserted_len=0, swa_evict_floor=0)
-    fields = {"kv": kv, "extra_key": repr(key) if key else None, "cache_salt": None, "priority": 0}
-    ids = {"full_untruncated_fill_ids": prompt, "origin_input_ids": prompt}
-    return SimpleNamespace(**fields, **ids, lock=None, last_node=None)
+class RadixCacheAllocator(SglangAllocator):
+    """The tree of earlier releases."""
 
-
-@cache
-def library() -> SimpleNamespace:
-    """What is used of SGLang. What it warns of while it is imported concerns its authors, not whoever selects it."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        stand_in_for_torchvision()
-        modules = {name: importlib.import_module(f"sglang.srt.mem_cache.{where}") for name, where in CALLS.items()}
-    import torch
-
-    return SimpleNamespace(torch=torch, **{name: getattr(module, name) for name, module in modules.items()})
-
-
-def stand_in_for_torchvision() -> None:
-    """An image model's configuration imports it, and its wheel does not load beside a torch for the CPU. Where it is
-    missing something stands in, once transformers has noticed that it is missing, and remembers."""
-    if importlib.util.find_spec("torchvision") is None:
-        importlib.import_module("transformers.utils").is_torchvision_available()
-        parts = ("torchvision", "torchvision.transforms", "torchvision.transforms.functional")
-        sys.modules.update({name: MagicMock(__spec__=None) for name in parts})
+    core = None

@@ -7,8 +7,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from kvproof_impls import sglang_radix
-from kvproof_impls.sglang_radix import SglangAllocator, new_request
+from kvproof_impls import sglang_radix, sglang_trees
+from kvproof_impls.sglang_radix import PythonCoreAllocator, RadixCacheAllocator, SglangAllocator
+from kvproof_impls.sglang_trees import new_request
 
 
 class Rows:
@@ -57,9 +58,21 @@ class Slots:
         return torch.tensor(slots, dtype=torch.int64)
 
 
+class SingleSlots(Slots):
+    """Pages of one token, in the order in which they were given back."""
+
+    def __init__(self, size, dtype, device, kvcache, need_sort):
+        super().__init__(size, 1, dtype, device, kvcache, need_sort)
+
+    def alloc(self, need_size):
+        taken, self.pages = self.pages[:need_size], self.pages[need_size:]
+        return torch.tensor(taken, dtype=torch.int64)
+
+
 class Tree:
     def __init__(self, params):
         self.calls, self.evictable, self.slots = [], 0, params.token_to_kv_pool_allocator
+        self._tree_core_backend, self.parts = params.tree_core_backend, params.tree_components
 
     def match_prefix(self, params):
         self.calls.append(("match", params.key.limit, params.key.extra_key))
@@ -84,25 +97,86 @@ class Tree:
 
     def checkpoint(self, req, *, up_to):
         self.calls.append(("checkpoint", list(req.full_untruncated_fill_ids), up_to))
+        self.prompt = list(req.origin_input_ids)
+
+
+class UnifiedTree(Tree):
+    pass
+
+
+def init_params(
+    disable,
+    req_to_token_pool,
+    token_to_kv_pool_allocator,
+    page_size,
+    *,
+    tree_components=None,
+    tree_core_backend=None,
+):
+    return SimpleNamespace(
+        token_to_kv_pool_allocator=token_to_kv_pool_allocator,
+        tree_components=tree_components,
+        tree_core_backend=tree_core_backend,
+    )
 
 
 @pytest.fixture
-def pool(monkeypatch):
-    """Eight blocks of four tokens."""
-    library = SimpleNamespace(
+def library(monkeypatch):
+    parts = SimpleNamespace(
         torch=torch,
         ReqToTokenPool=Rows,
         PagedTokenToKVPoolAllocator=Slots,
+        TokenToKVPoolAllocator=SingleSlots,
         RadixCache=Tree,
-        CacheInitParams=lambda disable, req_to_token_pool, token_to_kv_pool_allocator, page_size: SimpleNamespace(
-            token_to_kv_pool_allocator=token_to_kv_pool_allocator
-        ),
+        UnifiedRadixCache=UnifiedTree,
+        ComponentType=SimpleNamespace(FULL="full"),
+        CacheInitParams=init_params,
         RadixKey=lambda token_ids, extra_key, limit: SimpleNamespace(limit=limit, extra_key=extra_key),
         MatchPrefixParams=lambda key: SimpleNamespace(key=key),
         EvictParams=lambda num_tokens: SimpleNamespace(num_tokens=num_tokens),
     )
-    monkeypatch.setattr(sglang_radix, "library", lambda: library)
+    monkeypatch.setattr(sglang_radix, "library", lambda: parts)
+    monkeypatch.setattr(sglang_trees, "library", lambda: parts)
+    return parts
+
+
+@pytest.fixture
+def pool(library):
+    """Eight blocks of four tokens."""
     return SglangAllocator(8, 4)
+
+
+def test_an_engine_s_tree_has_the_compiled_core_and_one_component(pool, library):
+    assert (type(pool._tree), pool._tree._tree_core_backend, pool._tree.parts) == (UnifiedTree, "rust", ("full",))
+    assert PythonCoreAllocator(8, 4)._tree._tree_core_backend == "python"
+    assert type(RadixCacheAllocator(8, 4)._tree) is Tree
+
+
+def test_a_core_that_is_silently_another_is_refused(library):
+    class Fallback(UnifiedTree):
+        def __init__(self, params):
+            super().__init__(params)
+            self._tree_core_backend = "python"
+
+    library.UnifiedRadixCache = Fallback
+    with pytest.raises(RuntimeError, match="no rust core here"):
+        SglangAllocator(8, 4)
+
+
+def test_blocks_of_one_token_come_from_the_allocator_that_an_engine_has_for_them(library):
+    pool = SglangAllocator(8, 1)
+    pool.allocate("a", [1, 2])
+    pool.append("a", [3])
+    pool.append_step(("a",), [4])
+    assert (list(pool.block_table("a")), pool.num_free_blocks()) == ([1, 2, 3, 4], 4)
+
+
+def test_an_empty_sequence_decodes_into_a_block_of_its_own(library):
+    for size in (1, 4):
+        pool = SglangAllocator(8, size)
+        pool.allocate("a", [])
+        assert pool.append_step(("a",), [7]).slot_mapping.tolist() == [size]
+        assert pool.num_free_blocks() == 7
 
 
 def test_a_match_leaves_a_token_and_is_kept_apart_by_its_key(pool):
@@ -138,8 +212,10 @@ def test_a_prompt_is_published_after_its_prefill_and_output_when_the_request_end
     pool.commit_step(("a",))
     told = [call for call in pool._tree.calls if call[0] == "checkpoint"]
     assert told == [("checkpoint", [1, 2, 3, 4], 4)]
+    assert pool._tree.prompt == [1, 2, 3, 4]
     pool.free("a")
     assert pool._tree.calls[-2:] == [("checkpoint", [1, 2, 3, 4, 5], 5), "unlock"]
+    assert pool._tree.prompt == [1, 2, 3, 4]  # where an engine splits the leaf
 
 
 def test_what_was_never_committed_is_not_published(pool):
@@ -178,13 +254,20 @@ def test_a_batch_with_a_row_that_can_not_be_is_refused(pool):
         (Slots, "PagedTokenToKVPoolAllocator", "alloc_extend"),
         (Slots, "PagedTokenToKVPoolAllocator", "alloc_decode"),
         (Slots, "PagedTokenToKVPoolAllocator", "free_segment"),
+        (SingleSlots, "TokenToKVPoolAllocator", "__init__"),
+        (SingleSlots, "TokenToKVPoolAllocator", "alloc"),
+        (SingleSlots, "TokenToKVPoolAllocator", "free_segment"),
         (Tree, "RadixCache", "checkpoint"),
         (Tree, "RadixCache", "lock"),
         (Tree, "RadixCache", "evict"),
+        (Tree, "UnifiedRadixCache", "lock"),
+        (Tree, "UnifiedRadixCache", "unlock"),
+        (Tree, "UnifiedRadixCache", "evict"),
+        (Tree, "UnifiedRadixCache", "match_prefix"),
     ],
 )
 def test_the_installed_library_takes_what_was_recorded(recorded, name, method):
-    installed = getattr(getattr(sglang_radix.library(), name), method)
+    installed = getattr(getattr(sglang_trees.library(), name), method)
     assert list(inspect.signature(getattr(recorded, method)).parameters) == list(
         inspect.signature(installed).parameters
     )
