@@ -1,7 +1,8 @@
 """FlashAttention 2 through its block table: the decode entry for one query row a sequence, varlen for all else.
 
-Written against flash-attn 2.7 and later: ``flash_attn_with_kvcache`` and ``flash_attn_varlen_func``. The library is
-imported when a launch is planned, never before.
+Written against flash-attn 2.7 and later: ``flash_attn_with_kvcache`` and ``flash_attn_varlen_func``; limits and options
+as read in 2.8.3 (``flash_attn_interface.py``, ``csrc/flash_attn/flash_api.cpp``). The library is imported when a launch
+is planned, never before.
 """
 
 from __future__ import annotations
@@ -22,8 +23,10 @@ LARGEST_HEAD_DIM = 256
 class FlashAttentionKernel:
     """Contract ``PagedKernel`` over the ``flash-attn`` package; it offers no cache write and no block copy of its own.
 
-    Not declared: ``batch_bitwise`` and ``capacity_bitwise`` (the number of splits depends on the batch and on the
-    width of the table).
+    ``dirty_tail``: V past a context is cleared as it is loaded (``flash_fwd_kernel.h``, ``Clear_OOB_MN``).
+    ``empty_rows``: a row without keys is zero (documentation of ``causal``). Not declared: ``batch_bitwise`` and
+    ``capacity_bitwise`` (the number of splits depends on the batch and on the width of the table:
+    ``set_params_splitkv``).
     """
 
     pool_order = "NHD"
@@ -43,7 +46,8 @@ class FlashAttentionKernel:
         return _unsupported_option(spec)
 
     def arithmetic(self, spec: AttentionSpec) -> Mapping[str, Any]:
-        """Weights in the type of the query for the second product; accumulators and split results in float32."""
+        """Weights in the type of the query for the second product; accumulators and split results in float32
+        (``flash_fwd_kernel.h``: ``convert_type``; ``out_accum``)."""
         return {"p": spec.dtype, "accumulator": "float32", "partials": "float32"}
 
     def plan(self, spec: AttentionSpec, batch: PagedBatch, reuse: Launch | None = None) -> Launch:

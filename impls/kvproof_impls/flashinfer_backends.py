@@ -47,6 +47,8 @@ class Backend:
 
 
 CLASSIC = frozenset({"lse", "out", "window", "softcap", "sinks", "dirty_tail"})
+"""Of FA2 and FA3. V past a context is filled with zeros, not read: ``prefill.cuh`` and ``decode.cuh`` (``kFillZero``),
+``hopper/sparse_mainloop.cuh`` (``cp_async_zfill``). A sink is a term of the sum, and of the LSE (``variants.py``)."""
 FA2 = Backend("fa2", options=CLASSIC, kv_dtypes=FLOAT8, tensor_cores=False, sinks_by="wrapper")
 BACKENDS: Mapping[str, Backend] = {
     "auto": Backend("auto", options=CLASSIC, kv_dtypes=FLOAT8, tensor_cores=False, sinks_by="wrapper"),
