@@ -141,7 +141,7 @@ def test_sequences_that_end_on_the_host_leave_nothing_behind(drive, make_allocat
     """More of them than there are slots: what each leaves in some table runs out, as it does in vLLM's V0."""
     require(make_allocator, "swap_out", "swap_in")
     driver = drive(4, block_size)
-    for _ in range(32):
+    for _ in range(64):
         driver.allocate("s", driver.fresh_tokens(block_size + 1))
         swap_out(driver, "s")
         driver.free("s")

@@ -15,13 +15,17 @@ from kvproof_suites.under_test import KernelUnderTest
 SHIFTS = (-6e4, -1e3, 1e4)
 """Added to every logit: below the sentinels -1e4 and -5e4 that kernels have been seen to use, and far above."""
 
+PAST_A_TILE = tuple(Case(((34, 2),), group_size=1, window=2, dtype=dtype) for dtype in ("float16", "float32"))
+"""The window of the last query begins where a tile of 16 or 32 keys, which its neighbour needs, has ended: a row that
+has seen no key yet has no maximum, not even 0."""
+
 
 @pytest.mark.law("G7")
 @pytest.mark.parametrize("shift", SHIFTS)
 @pytest.mark.parametrize(
     "case",
     by_tier(
-        tuple(Case(seqs, dtype=dtype) for seqs in (MIXED,) for dtype in ("float16", "float32")),
+        (*(Case(MIXED, dtype=dtype) for dtype in ("float16", "float32")), *PAST_A_TILE),
         (Case(CHUNKED, dtype="bfloat16"), Case(decode(15, 16, 17, 129)), Case(MIXED, head_dim=128)),
     ),
 )
