@@ -50,12 +50,11 @@ def _rounded(parts: Sequence[Sequence[float]]) -> list[float]:
 
 
 def _thinned(samples: Sequence[float], sizes: Sequence[int]) -> list[Sequence[float]]:
-    """Of each process every second, third, ... sample, as few left out as make all fit; order tells of disturbances."""
+    """Of a process that has more than its part of what fits, every second, third, ... sample; order tells of
+    disturbances."""
     parts = [samples[end - size : end] for end, size in zip(accumulate(sizes), sizes, strict=True)]
-    step = 1
-    while sum(len(part[::step]) for part in parts) > MOST_SAMPLES:
-        step += 1
-    return [part[::step] for part in parts]
+    most = MOST_SAMPLES // len(parts)
+    return [part[:: -(-len(part) // most)] for part in parts]
 
 
 def is_calm(sample: float, on_core: float) -> bool:
@@ -66,14 +65,15 @@ def is_calm(sample: float, on_core: float) -> bool:
 def without_waits(records: Sequence[Mapping[str, Any]]) -> list[tuple[list[float], list[int]]] | None:
     """Of each record, times without waits for a core, and how many each process gave; None where one does not know.
 
-    Whoever waits finds less in its caches, and takes longer afterwards: where every process of all records has
-    FEWEST_SAMPLES calm ones, only those count."""
+    Whoever waits finds less in its caches, and takes longer afterwards. So calm samples count, of the processes that
+    have FEWEST_SAMPLES of them; where a record has no such process, every sample of every record does."""
     if not all(record["core_ms"] for record in records):
         return None
     calm = [[[core for sample, core in part if is_calm(sample, core)] for part in _pairs(one)] for one in records]
-    if min(len(part) for parts in calm for part in parts) < FEWEST_SAMPLES:
-        calm = [[[core for _, core in part] for part in _pairs(one)] for one in records]
-    return [([one for part in parts for one in part], [len(part) for part in parts]) for parts in calm]
+    kept = [[part for part in parts if len(part) >= FEWEST_SAMPLES] for parts in calm]
+    if not all(kept):
+        kept = [[[core for _, core in part] for part in _pairs(one)] for one in records]
+    return [([one for part in parts for one in part], [len(part) for part in parts]) for parts in kept]
 
 
 def _pairs(record: Mapping[str, Any]) -> list[list[tuple[float, float]]]:

@@ -26,10 +26,11 @@ def test_many_samples_are_thinned_evenly_and_still_counted():
     samples = [1 + i / 1000 for i in range(1000)]
     fields = sample_fields(samples, processes=[600, 400])
     assert fields["num_samples"] == 1000
-    assert fields["samples_per_process"] == [200, 134]
-    assert len(fields["samples_ms"]) == 334 <= MOST_SAMPLES
+    assert fields["samples_per_process"] == [200, 200]
+    assert len(fields["samples_ms"]) == MOST_SAMPLES
     assert fields["samples_ms"][:2] == [1.0, 1.003]
     assert fields["samples_ms"][200] == 1.6
+    assert sample_fields(samples, processes=[900, 100])["samples_per_process"] == [180, 100]
 
 
 def test_records_of_several_processes_become_one_with_all_samples_and_figures_made_anew(build):
@@ -57,7 +58,12 @@ def test_times_without_waits_are_those_of_calm_samples_where_every_process_has_s
     assert without_waits([calm, calm]) == [(TEN * 2, [10, 10])] * 2
 
 
-def test_where_one_process_was_hardly_ever_calm_all_times_without_waits_count_on_both_sides(build):
+def test_a_process_that_was_hardly_ever_calm_is_left_out_where_another_was(build):
+    one_of_two = recorded(build, "busy", [*TEN, *TEN[:5], *[9.0] * 5], TEN * 2, [10, 10])
+    assert without_waits([one_of_two])[0] == (TEN, [10])
+
+
+def test_where_no_process_of_one_side_was_calm_all_times_without_waits_count_on_both(build):
     calm = recorded(build, "calm", [9.0, *TEN], [2.4, *TEN])
     busy = recorded(build, "busy", [2 * one for one in TEN], TEN)
     assert without_waits([calm, busy]) == [([2.4, *TEN], [11]), (TEN, [10])]
