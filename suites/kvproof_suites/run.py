@@ -169,7 +169,7 @@ class LawRun:
         nothing = not counts["verified"] and not self.num_benchmarks
         if nothing and exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
             session.exitstatus = NOTHING_VERIFIED
-        elif counts["verified"] < least and exitstatus == pytest.ExitCode.OK:
+        elif (bad_ends or counts["verified"] < least) and exitstatus == pytest.ExitCode.OK:
             session.exitstatus = LAW_BROKEN
         self.verdict = summary.verdict(counts, self.num_benchmarks, int(session.exitstatus), least)
         self.writer.write(

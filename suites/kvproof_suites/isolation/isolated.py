@@ -44,9 +44,9 @@ class Isolated:
         self.config = config
         self.left: list[str] = []
         """What is to be told of workers that ended badly after their last case."""
-        where, limits = config.invocation_params.dir, limits_of(config)
+        shared = config.invocation_params.dir, limits_of(config), config.option.capture == "no"
         self.workers = {
-            name: Worker(python, arguments(config, name, folder), where, limits) for name, python in pythons.items()
+            name: Worker(python, arguments(config, name, folder), *shared) for name, python in pythons.items()
         }
         for worker in self.workers.values():
             atexit.register(worker.kill)  # whatever ends this process before the session does
@@ -111,11 +111,11 @@ class Isolated:
 
 
 def isolate(config: pytest.Config, folder: Path) -> Isolated:
-    """The workers of a run, started, and registered as a plugin of it."""
-    names = names_of(options.value(config, "impl"))
-    isolated = Isolated(
-        config, folder, pythons(names, options.value(config, "isolate"), options.value(config, "python"))
-    )
+    """The workers of a run, started, and registered as a plugin of it; none where a debugger is asked for."""
+    way = options.value(config, "isolate")
+    way = "no" if way == "auto" and config.option.usepdb else way
+    named = names_of(options.value(config, "impl"))
+    isolated = Isolated(config, folder, pythons(named, way, options.value(config, "python")))
     config.pluginmanager.register(isolated, "kvproof-isolated")
     return isolated
 
@@ -134,6 +134,7 @@ def arguments(config: pytest.Config, name: str, folder: Path) -> list[str]:
     words += [f"--import-mode={config.getoption('importmode')}", "-W", "default", "-q"]
     words += [word for plugin in ("cacheprovider", "xdist", "timeout") for word in ("-p", f"no:{plugin}")]
     words += ["--pyargs"] if config.option.pyargs else []
+    words += ["-s"] if config.option.capture == "no" else []
     words += ["--benchmark-disable"] if benchmark_is_off(config) else []
     words += [f"--kvproof-impl={name}", "--kvproof-isolate=no", "--kvproof-serve", f"--kvproof-results={folder}"]
     return words + [word for option in FORWARDED for word in forwarded(option, options.value(config, option))]

@@ -38,13 +38,17 @@ class Limits:
 class Worker:
     """One process after the other: what has died is started anew for the next case."""
 
-    def __init__(self, python: Path, arguments: Sequence[str], folder: Path, limits: Limits) -> None:
+    def __init__(
+        self, python: Path, arguments: Sequence[str], folder: Path, limits: Limits, shows_output: bool = False
+    ) -> None:
         """
         Args:
             arguments: of pytest.
             folder: the working directory.
+            shows_output: what it prints goes where this process prints.
         """
         self.python, self.arguments, self.folder, self.limits = python, list(arguments), folder, limits
+        self.output = None if shows_output else subprocess.DEVNULL
         self.num_deaths = 0
         self.launch()
 
@@ -61,11 +65,11 @@ class Worker:
                 env=self._environment(),
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
+                stdout=self.output,
                 stderr=self.errors,
                 start_new_session=True,
             )
-        self.is_ready = False
+        self.is_ready = self.is_busy = False
 
     def _environment(self) -> dict[str, str]:
         inherited = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}
@@ -102,16 +106,17 @@ class Worker:
         return self._answer(self.limits.case_seconds)
 
     def close(self) -> int:
-        """Let it end its session; its exit code."""
+        """Let it end its session; its exit code. One in the middle of a case, or that died in one, is told already."""
+        if self.is_busy:
+            self._bury()
+            return 0
         try:
             wire.send(self.sock, {"finish": True})
             self.process.wait(END_SECONDS)
         except (OSError, subprocess.TimeoutExpired):
             pass
-        self.kill()
-        code = self.process.returncode
         self._bury()
-        return code
+        return self.process.returncode
 
     def kill(self) -> None:
         """End the worker and everything that was started by it."""
@@ -126,7 +131,7 @@ class Worker:
         self.errors.close()
 
     def _answer(self, seconds: float) -> wire.Message:
-        deadline = time.monotonic() + seconds
+        deadline, self.is_busy = time.monotonic() + seconds, True
         while not select.select([self.sock], [], [], POLL_SECONDS)[0]:
             if self.process.poll() is not None:
                 raise self._death()
@@ -140,6 +145,7 @@ class Worker:
             raise self._end(death.CRASHED, f"crashed: it sent {error or 'half a message'}") from None
         if message is None:
             raise self._death()
+        self.is_busy = False
         return message
 
     def _require_memory(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import os
 import signal
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -44,6 +46,7 @@ def hang() -> None:
     """With the interpreter's lock held and every signal ignored that can be."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
+    Path("hanging").touch()
     ctypes.PyDLL(None).sleep(OFTEN)
 
 
@@ -77,3 +80,21 @@ hangs = at_17_tokens(hang)
 eats = at_17_tokens(eat)
 leaves_a_child = at_17_tokens(leave_a_child)
 loses_the_device = at_17_tokens(lose_the_device)
+
+
+class DiesAtExit:
+    """After its last case."""
+
+    features = frozenset()
+
+    def __init__(self) -> None:
+        atexit.register(os._exit, 5)
+
+    def unsupported(self, spec):
+        return None
+
+    def plan(self, spec, batch, reuse=None):
+        return from_function(attend).plan(spec, batch)
+
+
+dies_at_exit = DiesAtExit

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -94,3 +96,38 @@ def test_what_can_not_be_loaded_ends_the_run_before_any_test(tmp_path, module, t
     assert ended.returncode == 4
     assert told in ended.stderr
     assert not (tmp_path / "judged").exists()
+
+
+def test_a_worker_that_dies_after_its_last_case_makes_the_run_fail(tmp_path):
+    ended = judge(tmp_path, f"{HOSTILE}:dies_at_exit")
+    assert "dies_at_exit: its worker ended with exit code 5, after its last case" in ended.stdout
+    assert "verdict: does not conform: 3 verified, 1 error" in ended.stdout
+    assert ended.returncode == 1
+
+
+def test_an_interrupt_ends_the_workers_at_once_and_leaves_none(tmp_path):
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--pyargs", SUITE, "-k", CASES]
+    command += [f"--kvproof-impl={HOSTILE}:hangs", "--kvproof-results=judged"]
+    run = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL)
+    try:
+        wait_for(tmp_path / "hanging")
+        run.send_signal(signal.SIGINT)
+        assert run.wait(30) == 2
+    finally:
+        run.kill()
+        run.wait()
+    assert [path for path in Path("/proc").glob("[0-9]*/cwd") if folder_of(path) == tmp_path] == []
+
+
+def folder_of(link: Path) -> Path | None:
+    try:
+        return link.readlink()
+    except OSError:  # it has ended meanwhile
+        return None
+
+
+def wait_for(path: Path) -> None:
+    deadline = time.monotonic() + 120
+    while not path.exists():
+        assert time.monotonic() < deadline, f"{path} did not come"
+        time.sleep(0.1)
