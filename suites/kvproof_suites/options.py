@@ -71,6 +71,12 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "metavar": "CONFIG",
         "help": "config.json: heads, dims and type instead of the profile's",
     },
+    "threads": {
+        "default": None,
+        "metavar": "N",
+        "help": "of a timed launch on the host; default: one for each core; 1 where others use the cores as well: what "
+        "one thread waits for a core is known, and `kvproof gate` takes it off",
+    },
     "verified-by": {
         "default": None,
         "metavar": "RUN",

@@ -15,6 +15,7 @@ from kvproof_reference.formats import number_format
 from kvproof_suites.bench.cells import Cell
 from kvproof_suites.bench.contests import Entrant, NotTimed, Prepared, Ready
 from kvproof_suites.bench.eviction import Evictor, as_given
+from kvproof_suites.bench.huge_pages import in_huge_pages
 from kvproof_suites.bench.problem import itemsize
 from kvproof_suites.bench.race import Contestant
 from kvproof_suites.bench.tables import Churned, lay_out_batches, physical_order
@@ -89,6 +90,8 @@ def writing(under_test: KernelUnderTest, cell: Cell, churned: Churned, seed: int
     block, offset = slots // cell.block_size, slots % cell.block_size
     parts = [("keys", pools.key, key, spec.k_scale)]
     parts += [] if spec.mla else [("values", pools.value, value, spec.v_scale)]
+    for _, pool, _, _ in parts:
+        in_huge_pages(pool)
 
     def check(place: int, result: Any) -> None:
         for name, pool, given, scale in parts:
@@ -119,7 +122,7 @@ def copying(under_test: KernelUnderTest, cell: Cell, churned: Churned, seed: int
     copies = list(zip(sources, targets, strict=True))
     pages = Pages(cell.block_size, 2 * count, (tuple(order),), (2 * count * cell.block_size,), (0,))
     pools = empty_pools(pages, spec, under_test.kernel, device)
-    parts = [pools.key] if spec.mla else [pools.key, pools.value]
+    parts = [in_huge_pages(pool) for pool in ([pools.key] if spec.mla else [pools.key, pools.value])]
     generator = torch.Generator(device).manual_seed(seed)
     for pool in parts:
         pool.copy_(torch.randint(1, 100, pool.shape, generator=generator, device=device))

@@ -20,8 +20,8 @@ WARM_UPS = 3
 """Runs on a side stream before a capture, in which libraries make their workspaces; what torch's documentation asks."""
 
 REST_SECONDS = 0.005
-"""Before a sample of another than the one before: threads that wait for more work do so by spinning, for some
-milliseconds, and would take the cores from whoever comes next."""
+"""Before a sample: threads that wait for more work do so by spinning, for some milliseconds, and would take the cores
+from whoever comes next, be it another's turn or the same one's after its output was checked."""
 
 Call = Callable[[Any], Any]
 

@@ -74,6 +74,7 @@ def contests(
             gpu_state.reader(device),
             bench_plan.seconds,
             seed,
+            bench_plan.threads,
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 import pytest
@@ -13,7 +14,7 @@ from kvproof_suites.bench.cells import Cell, HostCell
 from kvproof_suites.bench.clocks import Clock
 from kvproof_suites.bench.gpu_state import Read
 from kvproof_suites.bench.race import Contestant, race
-from kvproof_suites.bench.timing import Timing
+from kvproof_suites.bench.timing import Timing, pinned_threads
 
 Entrant = tuple[str, Any]
 """(implementation, cell)"""
@@ -63,6 +64,8 @@ class Contests:
     seconds: float
     """Budget of a row, once it is warm."""
     seed: int
+    threads: int | None = None
+    """Of the host, for a launch; None: one for each core."""
     results: dict[Entrant, Result] = field(default_factory=dict)
 
     def result(self, entrant: Entrant, entrants: Sequence[Entrant]) -> Timed | NotTimed:
@@ -81,9 +84,11 @@ class Contests:
 
     def _hold(self, entrants: Sequence[Entrant]) -> None:
         group = entrants[0][1].group
-        prepared = dict(self.preparations[group].prepare(entrants))
+        with pinned_threads(self.threads):  # kernels lay their work out for the threads that there are
+            prepared = dict(self.preparations[group].prepare(entrants))
         ready = {entrant: one.contestant for entrant, one in prepared.items() if isinstance(one, Ready)}
-        told = race(ready, self.clock(group), self.read_state, seconds=self.seconds, seed=self.seed) if ready else {}
+        timed = partial(race, seconds=self.seconds, seed=self.seed, threads=self.threads)
+        told = timed(ready, self.clock(group), self.read_state) if ready else {}
         timings = {entrant: found for entrant, found in told.items() if isinstance(found, Timing)}
         for entrant, one in prepared.items():
             if not isinstance(one, Ready):

@@ -13,6 +13,7 @@ from torch import Tensor
 from kvproof_impls.contract import KVPools
 from kvproof_suites.bench.cells import Cell
 from kvproof_suites.bench.eviction import rotated_bytes
+from kvproof_suites.bench.huge_pages import in_huge_pages
 from kvproof_suites.bench.problem import Problem, draw
 from kvproof_suites.bench.tables import Churned, lay_out_batches, shared_tokens
 from kvproof_suites.kernel.pages import Pages, empty_pools, step_tensors
@@ -56,7 +57,7 @@ def dense_launches(under_test: KernelUnderTest, cell: Cell, seed: int) -> Launch
     spec, attend = cell.heads.spec(cell.block_size), under_test.kernel.dense
     turns = []
     for contents in draw(problem_of(cell), num_turns(cell, under_test.device), under_test.device, seed):
-        keys, values = torch.stack(contents.keys), torch.stack(contents.values)
+        keys, values = (in_huge_pages(torch.stack(rows)) for rows in (contents.keys, contents.values))
         turns.append((functools.partial(_dense, attend, spec, keys, values), contents.query))
     return Launches(turns, None)
 
@@ -71,6 +72,8 @@ def paged(under_test: KernelUnderTest, cell: Cell, churned: Churned, seed: int) 
     problem, turns = problem_of(cell), num_turns(cell, device)
     pages = lay_out_batches(cell.table, cell.point.seqs, turns, cell.block_size, churned, seed)
     pools = empty_pools(pages[0], spec, kernel, device)
+    in_huge_pages(pools.key)
+    in_huge_pages(pools.value)
     prefix = problem.shared_tokens // cell.block_size
     batches = [step_tensors(one, device, extra_width=0, common_prefix_blocks=prefix) for one in pages]
     contents = draw(problem, turns, device, seed)

@@ -36,6 +36,8 @@ class Plan:
     """Budget of a row, once it is warm."""
     num_layers: int | None = None
     """Of the model, where there is one: what a step of it costs is told then."""
+    threads: int | None = None
+    """Of a launch on the host; None: one for each core."""
 
     def cells(self, group: str) -> list[Cell] | list[HostCell]:
         chosen = [cell for cell in self.kernels if cell.group == group]
@@ -53,6 +55,7 @@ def make_plan(
     block_sizes: str | None = None,
     tables: str | None = None,
     model: str | None = None,
+    threads: str | None = None,
 ) -> Plan:
     """The cells of ``profile``, in which what else is given, in lists by comma, takes the place of what it says.
 
@@ -78,7 +81,8 @@ def make_plan(
         heads, num_layers = read_model(Path(model), device)
         cells = list(dict.fromkeys(replace(cell, heads=heads) for cell in cells))
     shares = chosen.serving.shares if chosen.serving else ()
-    return Plan(tuple(cells), tuple(host_cells(chosen)), tuple(map(float, shares)), chosen.seconds, num_layers)
+    count = None if threads is None else _whole("threads", threads)
+    return Plan(tuple(cells), tuple(host_cells(chosen)), tuple(map(float, shares)), chosen.seconds, num_layers, count)
 
 
 def _overridden(profile: Profile, given: Mapping[str, Any]) -> Profile:
@@ -160,7 +164,7 @@ def plan_of(config: pytest.Config, device: str) -> Plan:
         pytest.UsageError: an option or a profile that means nothing.
     """
     if PLAN not in config.stash:
-        names = ("profile", "points", "block-sizes", "tables", "model")
+        names = ("profile", "points", "block-sizes", "tables", "model", "threads")
         given = {name.replace("-", "_"): options.value(config, name) for name in names}
         try:
             config.stash[PLAN] = make_plan(device, **given)

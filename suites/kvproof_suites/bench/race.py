@@ -11,13 +11,18 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
-from kvproof_suites.bench.clocks import Call, Clock, undisturbed
+import torch
+
+from kvproof_reports.samples import is_calm
+from kvproof_suites.bench.clocks import Call, Clock, HostClock, undisturbed
 from kvproof_suites.bench.gpu_state import GpuState, Read, summarize
 from kvproof_suites.bench.timing import FEWEST_SAMPLES, Timing, enough, pinned_threads
-from kvproof_suites.bench.waiting import longest_wait_seconds, waited_ns
+from kvproof_suites.bench.waiting import Watched, on_core, watch
 
 MOST_TURNS = 8
 """Of a quick contestant, while the slowest takes one."""
+PATIENCE = 4
+"""Times its budget that a contestant may spend on a busy machine until FEWEST_SAMPLES were calm."""
 STATE_EVERY_SECONDS = 0.05
 """Between two readings of the GPU's state, each of which takes some of this."""
 
@@ -44,9 +49,11 @@ class Runner:
 
     def __init__(self, contestant: Contestant, clock: Clock) -> None:
         """Compilation, allocation and first touch are over after this, and every output has been checked once."""
-        self.contestant, self.clock = contestant, clock
+        self.contestant, self.clock, self.by_host = contestant, clock, isinstance(clock, HostClock)
         self.samples: list[float] = []
-        self.waits: list[float | None] = []
+        self.calm: list[float] = []
+        """Those in which this thread hardly waited for a core. Only they count for whether there are enough."""
+        self.watched: list[Watched] = []
         for place, given in enumerate(contestant.inputs):
             contestant.check(place, contestant.call(contestant.prepare(given)))
         captured = contestant.mode == "graph"
@@ -61,13 +68,18 @@ class Runner:
     @property
     def waited(self) -> float | None:
         """Share of a sample in which a thread waited for a core, the median of them."""
-        shares = [
-            min(1.0, wait / taken) for wait, taken in zip(self.waits, self.samples, strict=True) if wait is not None
-        ]
+        waits = [(one.longest_wait, taken) for one, taken in zip(self.watched, self.samples, strict=True)]
+        shares = [min(1.0, wait / taken) for wait, taken in waits if wait is not None]
         return statistics.median(shares) if shares else None
 
+    def timing(self, about: Mapping[str, Any] | None) -> Timing:
+        """``about``: the state of the GPU meanwhile. A thread can't wait through time of a GPU."""
+        core = on_core(self.samples, self.watched) if self.by_host else None
+        return Timing(tuple(self.samples), about, self.waited, core, torch.get_num_threads())
+
     def is_done(self, seconds: float) -> bool:
-        return enough(self.samples) or (self.spent_seconds >= seconds and len(self.samples) >= FEWEST_SAMPLES)
+        budget = seconds if len(self.calm) >= FEWEST_SAMPLES else PATIENCE * seconds
+        return enough(self.calm) or (self.spent_seconds >= budget and len(self.samples) >= FEWEST_SAMPLES)
 
     def sample(self) -> None:
         one, start = self.contestant, time.monotonic()
@@ -75,12 +87,14 @@ class Runner:
         given = place if self.by_place else one.prepare(one.inputs[place])
         if one.hot:
             self.call(given)
-        waited = waited_ns()
-        seconds, result = self.clock.time(self.call, given)
-        self.waits.append(longest_wait_seconds(waited, waited_ns()))
+        (seconds, result), watched = watch(lambda: self.clock.time(self.call, given))
         one.check(place, result)
+        self.watched.append(watched)
         self.samples.append(seconds)
-        self.spent_seconds += time.monotonic() - start
+        wait = (self.by_host and watched.wait_within(seconds)) or 0.0
+        if is_calm(seconds, seconds - wait):
+            self.calm.append(seconds)
+        self.spent_seconds += time.monotonic() - start - wait
 
 
 def race(
@@ -90,22 +104,22 @@ def race(
     *,
     seconds: float,
     seed: int = 0,
+    threads: int | None = None,
 ) -> dict[Key, Timing | Exception]:
     """Samples of each, until there are ``enough``; or what was raised, which takes only that one out.
 
     Args:
         read_state: asked before, during and after.
-        seconds: budget of one contestant, what its turns take off the clock included. Whoever is too slow for it still
-            gives FEWEST_SAMPLES.
+        seconds: budget of one contestant, what its turns take off the clock included, and waits for a core not. Whoever
+            is too slow for it still gives FEWEST_SAMPLES.
+        threads: of the host; without it, as many as this process has cores.
     """
     told: dict[Key, Timing | Exception] = {}
-    with pinned_threads(), undisturbed():
+    with pinned_threads(threads), undisturbed():
         runners = _attempt({key: partial(Runner, one, clock) for key, one in contestants.items()}, told)
         states = _take_turns(runners, clock, read_state, told, seconds, random.Random(seed))
-    about = summarize(states)
-    return told | {
-        key: Timing(tuple(one.samples), about, one.waited) for key, one in runners.items() if key not in told
-    }
+        about = summarize(states)
+        return told | {key: one.timing(about) for key, one in runners.items() if key not in told}
 
 
 def _take_turns(
@@ -119,8 +133,7 @@ def _take_turns(
     states, read_at = [read_state()], time.monotonic()
     while waiting := [key for key, one in runners.items() if key not in told and not one.is_done(seconds)]:
         for key in a_round(waiting, runners, order):
-            if len(runners) > 1:
-                clock.rest()
+            clock.rest()
             _attempt({key: runners[key].sample}, told)
             if time.monotonic() - read_at >= STATE_EVERY_SECONDS:
                 states.append(read_state())

@@ -13,6 +13,9 @@ from kvproof_suites.outcome import not_run_here
 
 SWITCHED_OFF = "pytest-benchmark is switched off in this run, as it is under pytest-xdist: run it in one process"
 
+EVERY_SAMPLE = ("samples_ms", "core_ms")
+"""Which pytest-benchmark keeps by itself."""
+
 Record = Callable[..., None]
 
 
@@ -38,6 +41,6 @@ def write_row(
         not_run_here(found.reason)
     tell(benchmark, found.timing)
     figures: Mapping[str, Any] = {**found.timing.fields(), **found.figures}
-    benchmark.extra_info.update({name: value for name, value in figures.items() if name != "samples_ms"})
+    benchmark.extra_info.update({name: value for name, value in figures.items() if name not in EVERY_SAMPLE})
     told = {"timed": True, "verified": standing.verified, "reason": standing.reason}
     record("benchmark", **{**row, **figures, **told})

@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 from kvproof_reports.samples import sample_fields
+from kvproof_suites.bench.huge_pages import in_huge_pages
 
 ENOUGH_SAMPLES = 50
 FEWEST_SAMPLES = 6
@@ -42,6 +43,10 @@ class Timing:
     """State of the GPU meanwhile, as ``gpu_state.summarize`` gives it."""
     waited: float | None = None
     """Share of a sample in which a thread waited for a core, the median; None where the system does not count."""
+    on_core: tuple[float, ...] | None = None
+    """The samples less the waits of the one thread at work; None where several were, or the system does not count."""
+    threads: int | None = None
+    """Of the host, that a launch was given."""
 
     @property
     def quartiles_ms(self) -> tuple[float, float, float]:
@@ -57,14 +62,20 @@ class Timing:
     def fields(self) -> dict[str, Any]:
         """As the record of a run names them."""
         return {
-            **sample_fields([1e3 * sample for sample in self.samples]),
+            **sample_fields(_ms(self.samples), core_ms=self.on_core and _ms(self.on_core)),
             "clocks": self.clocks,
             "waited": self.waited,
+            "threads": self.threads,
         }
 
     def per(self, num_operations: int) -> Timing:
         """Of one of ``num_operations`` that each sample held."""
-        return replace(self, samples=tuple(sample / num_operations for sample in self.samples))
+        core = self.on_core and tuple(one / num_operations for one in self.on_core)
+        return replace(self, samples=tuple(one / num_operations for one in self.samples), on_core=core)
+
+
+def _ms(seconds: Sequence[float]) -> list[float]:
+    return [1e3 * one for one in seconds]
 
 
 def enough(samples: Sequence[float]) -> bool:
@@ -157,8 +168,7 @@ class Roof:
 @functools.cache
 def roof(device: str) -> Roof:
     """A sum over, and a copy of, a tensor of 256 MiB: far larger than any cache."""
-    source = torch.ones(ROOF_BYTES // 4, device=device)
-    target = torch.empty_like(source)
+    source, target = (in_huge_pages(torch.empty(ROOF_BYTES // 4, device=device)).fill_(1) for _ in range(2))
     finish = synchronizer(device)
 
     def best(call: Callable[[], Any]) -> float:

@@ -12,7 +12,7 @@ from kvproof_suites.options import OPTIONS
 if TYPE_CHECKING:
     from kvproof_impls.registry import Implementation
 
-NAMES = ("profile", "points", "block-sizes", "tables", "model")
+NAMES = ("profile", "points", "block-sizes", "tables", "model", "threads")
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

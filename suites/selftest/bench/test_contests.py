@@ -1,9 +1,10 @@
 """A contest times all its rows when the first is asked for, and tells each what became of it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from kvproof_suites.bench.cells import HostCell
 from kvproof_suites.bench.clocks import HostClock
@@ -51,6 +52,20 @@ def test_rows_of_one_contest_are_timed_together_and_once(contests, log):
     assert log.count("prepare a") == 1
     assert "prepare c" not in log
     assert log.index("run b") < len(log) - 1 - log[::-1].index("run a"), "they took turns"
+
+
+def test_launches_are_planned_and_timed_on_as_many_threads_as_asked_for(contests):
+    class Threads:
+        def prepare(self, entrants):
+            seen.append(torch.get_num_threads())
+            call = lambda given: seen.append(torch.get_num_threads())  # noqa: E731
+            yield entrants[0], Ready(Contestant(call, [None]), lambda timings: {})
+
+    seen = []
+    alone = replace(contests, preparations={"group": Threads()}, threads=1)
+    alone.result(("a", CELL), [("a", CELL)])
+    assert len(seen) > 2
+    assert set(seen) == {1}
 
 
 def test_each_row_is_told_what_became_of_it(contests):

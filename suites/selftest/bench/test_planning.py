@@ -158,6 +158,7 @@ def test_a_value_that_means_nothing_is_told_with_its_sweep(plan, line, said):
         ({"tables": "shufled"}, "--tables: tables: 'shufled' is not one of dense, identity"),
         ({"block_sizes": "16,x"}, "--block-sizes: 'x' is not a whole number from 1"),
         ({"block_sizes": "0"}, "--block-sizes: '0' is not a whole number from 1"),
+        ({"threads": "0"}, "--threads: '0' is not a whole number from 1"),
         ({"model": "nowhere.json"}, "--model: nowhere.json: No such file"),
     ],
 )
@@ -165,6 +166,10 @@ def test_a_slip_in_an_option_is_told_by_its_name(given, said):
     with pytest.raises(ProfileError) as error:
         make_plan("cpu", **given)
     assert str(error.value).startswith(said)
+
+
+def test_a_launch_has_as_many_threads_as_asked_for():
+    assert (make_plan("cpu").threads, make_plan("cpu", threads="1").threads) == (None, 1)
 
 
 def test_a_block_size_that_nothing_supports_is_told_and_one_that_something_supports_is_not(plan):

@@ -1,13 +1,16 @@
 """A race: turns in random order, as many samples for one as for another, and outputs that are checked off the clock."""
 
 import time
+from itertools import cycle
 
 import pytest
+import torch
 
 from kvproof_suites.bench.clocks import HostClock
 from kvproof_suites.bench.gpu_state import GpuState
-from kvproof_suites.bench.race import MOST_TURNS, Contestant, race
-from kvproof_suites.bench.timing import ENOUGH_SAMPLES, FEWEST_SAMPLES, Timing
+from kvproof_suites.bench.race import MOST_TURNS, PATIENCE, Contestant, race
+from kvproof_suites.bench.timing import ENOUGH_SAMPLES, FEWEST_SAMPLES, SAMPLES_TO_JUDGE, Timing
+from kvproof_suites.bench.waiting import Watched
 from kvproof_suites.outcome import LawBroken
 
 
@@ -142,13 +145,84 @@ def test_an_interruption_is_not_swallowed(error):
 
 def test_a_wait_for_a_core_is_told_as_a_share_of_the_samples(monkeypatch):
     readings = iter(range(0, 10**9, 500_000))  # half a millisecond more at each reading
-    monkeypatch.setattr("kvproof_suites.bench.race.waited_ns", lambda: {"1": next(readings), "2": 7})
+    monkeypatch.setattr("kvproof_suites.bench.waiting.waited_ns", lambda: {"1": next(readings), "2": 7})
     (timing,) = race({"": Contestant(print, [""])}, ScriptedClock(noise=0.0), seconds=0).values()
     assert timing.waited == pytest.approx(0.5)
     assert timing.per(4).fields()["waited"] == pytest.approx(0.5)
 
 
-def test_a_system_that_does_not_count_waits_says_nothing(monkeypatch):
-    monkeypatch.setattr("kvproof_suites.bench.race.waited_ns", dict)
+class HostByScript(HostClock):
+    """The host's clock and the system's counts, by a script of (seconds, own wait, own work, others' work)."""
+
+    def __init__(self, script, monkeypatch):
+        self.script = iter(script)
+        monkeypatch.setattr("kvproof_suites.bench.race.watch", self.watch)
+
+    def time(self, call, given):
+        return self.told[0], call(given)
+
+    def rest(self):
+        pass
+
+    def watch(self, call):
+        self.told = next(self.script)
+        return call(), Watched(self.told[1], *self.told[1:])
+
+
+CALM, DISTURBED, HELPED = (0.004, 0.0, 0.004, 0.0), (0.010, 0.006, 0.004, 0.0), (0.004, 0.0, 0.004, 0.004)
+
+
+def timed_alone(script, monkeypatch, seconds=60.0):
+    return race({"": Contestant(print, [""])}, HostByScript(script, monkeypatch), seconds=seconds, threads=1)[""]
+
+
+def test_what_one_thread_waited_for_a_core_is_known_and_only_calm_samples_count_for_enough(monkeypatch):
+    timing = timed_alone(cycle([DISTURBED, DISTURBED, CALM]), monkeypatch)
+    assert timing.threads == 1
+    assert timing.median_seconds == 0.010
+    assert timing.on_core == pytest.approx([0.004] * len(timing.samples))
+    assert timing.samples.count(0.004) == SAMPLES_TO_JUDGE, "they are steady"
+
+
+def test_a_machine_that_is_never_calm_gets_some_patience_and_no_more(monkeypatch):
+    clock = iter(range(10**6))
+    monkeypatch.setattr("kvproof_suites.bench.race.time.monotonic", lambda: 0.01 * next(clock))
+    alone = timed_alone(cycle([DISTURBED]), monkeypatch, seconds=0.1)
+    calm = timed_alone(cycle([CALM, (0.005, 0.0, 0.005, 0.0)]), monkeypatch, seconds=0.1)
+    own = 0.01 - 0.006
+    assert len(alone.samples) == pytest.approx(PATIENCE * 0.1 / own, abs=1)
+    assert len(calm.samples) == pytest.approx(0.1 / 0.01, abs=1)
+
+
+def test_of_several_threads_at_work_nothing_is_taken_off(monkeypatch):
+    assert timed_alone(cycle([HELPED]), monkeypatch, seconds=0.0).on_core is None
+
+
+def test_time_of_a_device_is_nothing_that_a_thread_could_wait_through():
     (timing,) = race({"": Contestant(print, [""])}, ScriptedClock(), seconds=0).values()
-    assert timing.waited is None
+    assert timing.on_core is None
+
+
+def test_as_many_threads_as_asked_for_are_given_and_set_back():
+    before, seen = torch.get_num_threads(), []
+    race(
+        {"": Contestant(lambda given: seen.append(torch.get_num_threads()), [None])}, HostClock(), seconds=0, threads=1
+    )
+    assert set(seen) == {1}
+    assert torch.get_num_threads() == before
+
+
+def test_threads_rest_before_every_sample_of_a_lone_contestant_too():
+    class Clock(ScriptedClock):
+        def rest(self):
+            seen.append("rest")
+
+    seen = []
+    race({"": Contestant(lambda given: seen.append("call"), [None])}, Clock(), seconds=0)
+    assert seen == ["call"] + ["rest", "call"] * FEWEST_SAMPLES
+
+
+def test_a_system_that_does_not_count_waits_says_nothing(monkeypatch):
+    monkeypatch.setattr("kvproof_suites.bench.waiting.waited_ns", dict)
+    (timing,) = race({"": Contestant(print, [""])}, HostClock(), seconds=0).values()
+    assert (timing.waited, timing.on_core) == (None, None)

@@ -22,7 +22,8 @@ def test_one_sample_is_its_own_quartiles():
 
 
 def test_a_sample_of_many_operations_is_divided_among_them():
-    assert Timing((0.008, 0.004)).per(4).samples == (0.002, 0.001)
+    assert Timing((0.008, 0.004)).per(4) == Timing((0.002, 0.001))
+    assert Timing((0.008, 0.004), on_core=(0.004, 0.004)).per(4).fields()["core_ms"] == [1.0, 1.0]
 
 
 def test_samples_are_enough_by_their_number_or_by_their_spread():
