@@ -19,7 +19,7 @@ from pathlib import Path
 
 RIGHT = 0.95
 SUITE = "kvproof_suites.bench.test_decode"
-CELL = ("--kvproof-points=8q1s1k", "--kvproof-block-sizes=16", "--kvproof-tables=shuffled")
+CELL = ("--kvproof-points=8q1s1k", "--kvproof-block-sizes=16", "--kvproof-tables=shuffled", "--kvproof-threads=1")
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ from kvproof_impls.registry import load
 
 
 class Slowed:
-    """It waits once the launch is done, as long as the launch took, times the share."""
+    """It works on once the launch is done, as long as the thread that launches worked for it, times the share: not as
+    long as it took, which would slow it down by more where the machine is busy."""
 
     def __init__(self, kernel: Any, share: float) -> None:
         self._kernel, self._share = kernel, share
@@ -22,10 +23,10 @@ class Slowed:
         launch = self._kernel.plan(*arguments, **options)
 
         def slower(*given: Any, **more: Any) -> Any:
-            start = time.perf_counter()
+            start = time.thread_time()
             result = launch(*given, **more)
-            end = start + (1 + self._share) * (time.perf_counter() - start)
-            while time.perf_counter() < end:
+            end = start + (1 + self._share) * (time.thread_time() - start)
+            while time.thread_time() < end:
                 pass
             return result
 
