@@ -153,3 +153,8 @@ def test_an_arrow_that_points_up_or_sideways_is_seen(source, package, found):
 )
 def test_an_adapter_that_is_named_is_seen(source, found):
     assert names_an_adapter(source, "kvproof_suites") == found
+
+
+def test_the_page_of_peers_names_every_implementation_that_is_not_ours():
+    page = (ROOT / "docs" / "peers.md").read_text(encoding="utf-8")
+    assert [name for name, entry in BUILT_IN.items() if entry.third_party and f"`{name}`" not in page] == []
