@@ -156,6 +156,12 @@ def recorded_flashinfer():
     return module_beside("recorded_flashinfer")
 
 
+@pytest.fixture(scope="session")
+def recorded_flashinfer_pieces():
+    """The module of recorded signatures of FlashInfer's cascade and latent attention."""
+    return module_beside("recorded_flashinfer_pieces")
+
+
 @pytest.fixture
 def flashinfer_calls(monkeypatch, paged):
     """The calls that a double of ``flashinfer`` gets and answers, each bound to the recorded signature."""

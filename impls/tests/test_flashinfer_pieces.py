@@ -3,6 +3,8 @@
 The library is played by a double: ``flashinfer_double.py``.
 """
 
+import importlib.util
+import inspect
 import math
 from dataclasses import replace
 
@@ -145,3 +147,14 @@ def test_latent_attention_writes_into_a_given_output(paged, flashinfer_calls):
 )
 def test_every_limit_of_latent_attention_has_its_reason(options, reason):
     assert reason in FlashInferMlaKernel().unsupported(latent_spec(**options))
+
+
+@pytest.mark.skipif(importlib.util.find_spec("flashinfer") is None, reason="flashinfer-python is not installed here")
+@pytest.mark.parametrize("name", ["__init__", "plan", "run"])
+@pytest.mark.parametrize("wrapper", ["MultiLevelCascadeAttentionWrapper", "BatchMLAPagedAttentionWrapper"])
+def test_the_installed_package_takes_what_was_recorded(recorded_flashinfer_pieces, wrapper, name):
+    library = pytest.importorskip("flashinfer")
+    owner = getattr(library, wrapper, None) or getattr(library.mla, wrapper)
+    installed = inspect.signature(inspect.unwrap(getattr(owner, name)))
+    used = inspect.signature(getattr(getattr(recorded_flashinfer_pieces, wrapper), name)).parameters
+    assert set(used) <= set(installed.parameters)
