@@ -8,10 +8,14 @@ from pathlib import Path
 import pytest
 import torch
 
+from kvproof_impls.registry import load
+from kvproof_suites.under_test import KernelUnderTest
 from selftest.killtable import criteria, document
 from selftest.killtable.analysis import smallest_set, worth_of_laws
+from selftest.killtable.batches import BATCHES
 from selftest.killtable.catalogue import Mistake, discover
 from selftest.killtable.run import Outcome, judge_all
+from selftest.killtable.second_opinion import opinion
 from selftest.killtable.side_by_side import compare
 from selftest.wrong.right_kernel import RightKernel
 
@@ -122,3 +126,10 @@ def test_a_run_tells_the_laws_that_a_wrong_implementation_breaks(tmp_path):
     assert not outcome.errors
     assert judge_all([name], tmp_path, 1)[name] == outcome, "what is recorded is not run again"
     assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_second_opinion_convicts_who_reads_elsewhere_and_acquits_the_right():
+    peer = KernelUnderTest("torch", load("torch").kernel, "cpu")
+    said = opinion(peer, BATCHES["decode"], [RightKernel, HalfTheWeight])
+    assert said.ratio < 1
+    assert (said.convicted, said.acquitted) == (("HalfTheWeight",), ())
