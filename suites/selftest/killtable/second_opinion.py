@@ -77,7 +77,7 @@ def main(peer: str, names: Sequence[str], block_size: int) -> None:
         num_convicted = len(said.convicted) - len(said.acquitted)
         right = right and said.ratio <= 1 and num_convicted > 0
         click.echo(
-            f"{name}: {peer} at {said.ratio:.2f} of its budget; the oracle convicts {len(said.convicted)} of the wrong, "
+            f"{name}: {peer} at {said.ratio:.2f} of its budget; of the wrong the oracle convicts {len(said.convicted)}, "
             f"{peer} {num_convicted} of them" + "".join(f", not {one}" for one in said.acquitted)
         )
     sys.exit(int(not right))
