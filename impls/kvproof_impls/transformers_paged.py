@@ -94,10 +94,14 @@ class EagerTransformersKernel(TransformersKernel):
 
     features = TransformersKernel.features | {"sinks"}
 
+    def unsupported(self, spec: AttentionSpec) -> str | None:
+        if spec.dtype != "float32":
+            return f"dtype {spec.dtype}: scores are stored in it before they are scaled, which arithmetic can't declare"
+        return super().unsupported(spec)
+
     def arithmetic(self, spec: AttentionSpec) -> Mapping[str, Any]:
-        """Scores are stored in the query's type, and the mask is added there; softmax is float32, and its weights are
-        rounded (eager_paged.py)."""
-        return {"p": spec.dtype, "accumulator": spec.dtype, "tile": 1}
+        """All of it float32; of the order in which a matrix product sums nothing is promised."""
+        return {"p": "float32", "tile": 1}
 
     def attention(self) -> Callable[..., Any]:
         from transformers.integrations.eager_paged import eager_paged_attention_forward

@@ -47,7 +47,7 @@ def test_every_row_attends_to_its_own_sequence(kernel, paged, context_lens, quer
 
 
 def test_a_given_output_is_filled(kernel, paged):
-    case = paged.case(make_spec(), [5], [2])
+    case = paged.case(make_spec(dtype="float32"), [5], [2])
     out = torch.full_like(case.query, torch.nan)
     assert kernel.plan(case.spec, case.batch)(case.query, case.pools, out) is out
     assert torch.isfinite(out).all()
@@ -87,20 +87,25 @@ def test_a_write_goes_to_its_slots_and_nowhere_for_padding(kernel):
     ],
 )
 def test_what_it_can_not_do_is_refused_by_name(kernel, paged, options, reason):
-    spec = make_spec(**options)
+    spec = make_spec(dtype="float32", **options)
     assert reason in kernel.unsupported(spec)
     with pytest.raises(ValueError, match=reason):
         kernel.plan(spec, paged.case(make_spec(), [5], [1]).batch)
 
 
 def test_queries_before_the_first_position_and_pools_with_gaps_are_errors(kernel, paged):
-    case = paged.case(make_spec(), [2], [3])
+    case = paged.case(make_spec(dtype="float32"), [2], [3])
     with pytest.raises(ValueError, match="before position 0"):
         kernel.plan(case.spec, case.batch)
-    case = paged.case(make_spec(), [2], [1])
-    wide = torch.zeros(len(case.pools.key), 7, 2, 8, dtype=torch.float16)[:, :4]
+    case = paged.case(make_spec(dtype="float32"), [2], [1])
+    wide = torch.zeros(len(case.pools.key), 7, 2, 8)[:, :4]
     with pytest.raises(ValueError, match="value pool has strides"):
         kernel.plan(case.spec, case.batch)(case.query, KVPools(case.pools.key, wide))
+
+
+def test_attention_written_out_is_judged_in_float32_alone():
+    assert "before they are scaled" in EagerTransformersKernel().unsupported(make_spec(dtype="bfloat16"))
+    assert TransformersKernel().unsupported(make_spec(dtype="bfloat16")) is None
 
 
 @pytest.mark.skipif(importlib.util.find_spec("transformers") is None, reason="transformers is not installed here")
