@@ -53,6 +53,13 @@ class Compared:
     before: Record
     after: Record
     told: Told
+    threshold: float
+
+    @property
+    def may_be_slower(self) -> bool:
+        """It can't be told; where it can't be told whether it is the same or faster, there is nothing to fear."""
+        high = self.told.high
+        return self.told.answer == CANT_TELL and (high is None or high > 1 + self.threshold)
 
     @property
     def what(self) -> str:
@@ -87,8 +94,8 @@ class Gate:
 
     @property
     def unsettled(self) -> list[Compared]:
-        """What another process may decide: what can't be told, and what one process alone says is slower."""
-        return [one for one in self.compared if one.told.answer == CANT_TELL or _unconfirmed(one)]
+        """What another process may decide: what may be slower, and what one process alone says is slower."""
+        return [one for one in self.compared if one.may_be_slower or _unconfirmed(one)]
 
 
 def _unconfirmed(one: Compared) -> bool:
@@ -203,16 +210,17 @@ def _compare(before: Mapping[Key, Record], after: Mapping[Key, Record], rules: R
 
 
 def _compared(name: str, before: Record, after: Record, rules: Rules, strict: float, number: int) -> Compared:
-    told = tell(before, after, rules.threshold(name), rules.confidence)
-    if told.answer == IS_SLOWER and tell(before, after, rules.threshold(name), strict).answer != IS_SLOWER:
+    threshold = rules.threshold(name)
+    told = tell(before, after, threshold, rules.confidence)
+    if told.answer == IS_SLOWER and tell(before, after, threshold, strict).answer != IS_SLOWER:
         why = f"slower by itself, as one of {plural(number, 'benchmark')} may look by chance" if number > 1 else EARLY
         told = replace(told, answer=CANT_TELL, why=why)
-    return Compared(name, title(after), before, after, told)
+    return Compared(name, title(after), before, after, told, threshold)
 
 
 def _timings(compared: Sequence[Compared], rules: Rules) -> Iterator[Finding]:
     for one in compared:
-        if one.told.answer in (IS_SLOWER, CANT_TELL):
+        if one.told.answer == IS_SLOWER or one.may_be_slower:
             rule = SLOWER if one.told.answer == IS_SLOWER else AMBIGUOUS
             what = f"{one.what}; {one.told.why}" if one.told.why else one.what
             yield Finding(rule, rules.action(rule, one.implementation), one.implementation, one.where, what)

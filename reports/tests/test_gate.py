@@ -168,6 +168,16 @@ def test_what_can_not_be_told_warns_and_is_unsettled(case):
     assert [one.where for one in gate.unsettled] == [gate.findings[0].where]
 
 
+def test_what_is_the_same_or_faster_and_never_slower_is_settled(case):
+    case.timed(NOISY, [0.55 * sample for sample in NOISY])
+    case.timed([2.0, 2.1, 1.9] * 4, [1.95, 2.02, 1.82] * 4, block_size=32)
+
+    gate = case.judge()
+
+    assert [one.told.answer for one in gate.compared] == ["faster", "can't tell"]
+    assert (found(gate), gate.unsettled) == ([], [])
+
+
 def test_what_is_slower_in_one_process_is_unsettled_until_another_says_so_too(case, build):
     slower = [1.2 * sample for sample in STEADY]
     case.timed(STEADY, slower)
