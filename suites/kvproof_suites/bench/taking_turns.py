@@ -1,0 +1,255 @@
+"""Processes that take turns: each thing that is compared runs in one, with the Python that has its library.
+
+A worker says one JSON line about itself, and one for each request that it is given, over pipes; other lines, which
+libraries print, are passed over. It times within itself, and answers when its threads sleep: OpenMP's spin for a while
+after a launch, and would take the cores from whoever comes next. Until it is asked again it only waits.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import select
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+import click
+import pytest
+
+from kvproof_impls.built_in import BUILT_IN
+from kvproof_impls.registry import unavailable
+from kvproof_suites.exit_codes import USAGE_ERROR
+from kvproof_suites.isolation import death, processes
+from kvproof_suites.isolation.choice import python_of
+
+MOST_SECONDS_A_TURN = 300.0
+END_SECONDS = 20.0
+REST_SECONDS = 0.01
+MOST_RESTS = 100
+LAST_WORDS = 20_000
+"""Bytes of its standard error that are read when a worker has ended."""
+
+Told = dict[str, Any]
+Entry = tuple[str, str | None]
+"""A name, and the Python that runs it: None for the one whose environment has its library."""
+
+
+class Withdrawn(click.ClickException):
+    """No time from a worker: it could not start, says why not, has ended, or says nothing for too long."""
+
+    exit_code = USAGE_ERROR
+
+
+@dataclass
+class Player:
+    """A worker process, as who compares sees it."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    errors: IO[bytes]
+    token: str
+    """By which whatever it starts is found."""
+    about: Told = field(default_factory=dict)
+    """What it said of itself."""
+    heard: bytes = b""
+    """What was read beyond the last line."""
+    gone: str | None = None
+
+
+def everyone(half: str, first: str) -> list[Entry]:
+    """All built-in names with an "allocator" or a "kernel", the one first that the others are compared with."""
+    names = [name for name, entry in BUILT_IN.items() if getattr(entry, half)]
+    return [(name, None) for name in sorted(names, key=lambda name: name != first)]
+
+
+@contextmanager
+def gathered(
+    entries: Iterable[Entry], begin: Callable[[str, str | None], Player], required: bool
+) -> Iterator[tuple[list[Player], list[tuple[str, str]]]]:
+    """Start workers one after the other, and end them all in the end.
+
+    Yields:
+        those that are ready, and (name, reason) of those that can't take part.
+
+    Raises:
+        Withdrawn: one of those, where all are ``required``, as they are where somebody has named them.
+    """
+    players: list[Player] = []
+    absent: list[tuple[str, str]] = []
+    try:
+        for name, python in entries:
+            try:
+                players.append(begin(name, python))
+            except Withdrawn as reason:
+                if required:
+                    raise Withdrawn(f"{name}: {reason}") from None
+                absent.append((name, str(reason)))
+        yield players, absent
+    finally:
+        for player in players:
+            end(player)
+
+
+def start(
+    name: str,
+    module: str,
+    arguments: Sequence[str],
+    python: str | None,
+    settings: Mapping[str, str],
+) -> Player:
+    """Run ``python -m module arguments`` and hear what it says of itself.
+
+    Args:
+        settings: of its environment.
+
+    Raises:
+        Withdrawn: it is unavailable, can't be started, or says why it takes no part.
+    """
+    python, token = python or str(interpreter_for(name)), secrets.token_hex(8)
+    errors = tempfile.TemporaryFile()  # noqa: SIM115, it lives as long as the process
+    try:
+        process = subprocess.Popen(
+            [python, "-m", module, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            bufsize=0,
+            env=os.environ | dict(settings) | {processes.TOKEN: token},
+        )
+    except OSError as error:
+        raise Withdrawn(f"{python} can't be started: {error}") from error
+    player = Player(name, process, errors, token)
+    try:
+        player.about = hear(player)
+    except BaseException:
+        end(player)
+        raise
+    return player
+
+
+def interpreter_for(name: str) -> Path:
+    """
+    Raises:
+        Withdrawn: it is known without a process that the implementation can't be loaded.
+    """
+    try:
+        python = python_of(name)
+    except pytest.UsageError as error:
+        raise Withdrawn(bare(name, error)) from error
+    if python == Path(sys.executable) and name in BUILT_IN and (reason := unavailable(name)) is not None:
+        raise Withdrawn(reason)
+    return python
+
+
+def bare(name: str, error: Exception) -> str:
+    """An error's text in one line, without the name that stands before it anyway."""
+    text = str(error) or type(error).__name__
+    for said in (f"{name}: ", f"{name} is ", "unavailable: ", "not timed: "):
+        text = text.removeprefix(said)
+    return ": ".join(line.rstrip(".:") for line in text.splitlines())
+
+
+def ask(player: Player, request: Mapping[str, Any]) -> Told:
+    """Give it its turn, and wait for what it answers.
+
+    Raises:
+        Withdrawn: it gives a reason instead, or has ended, now or in an earlier turn.
+    """
+    if player.gone is not None:
+        raise Withdrawn(player.gone)
+    assert player.process.stdin is not None
+    try:
+        player.process.stdin.write(json.dumps(request).encode() + b"\n")
+    except OSError:
+        raise _ended(player, _how_it_ended(player)) from None
+    return hear(player)
+
+
+def hear(player: Player) -> Told:
+    """The next JSON line.
+
+    Raises:
+        Withdrawn: it gives a reason instead, ended, or says nothing for MOST_SECONDS_A_TURN.
+    """
+    output, deadline = player.process.stdout, time.monotonic() + MOST_SECONDS_A_TURN
+    assert output is not None
+    while True:
+        while b"\n" in player.heard:
+            line, _, player.heard = player.heard.partition(b"\n")
+            if line.startswith(b"{"):
+                told: Told = json.loads(line)
+                if "reason" in told:
+                    raise Withdrawn(told["reason"])
+                return told
+        if not select.select([output], [], [], max(0.0, deadline - time.monotonic()))[0]:
+            raise _ended(player, f"said nothing for {MOST_SECONDS_A_TURN:.0f} s")
+        more = os.read(output.fileno(), 2**16)
+        if not more:
+            raise _ended(player, _how_it_ended(player))
+        player.heard += more
+
+
+def _ended(player: Player, reason: str) -> Withdrawn:
+    player.gone = reason
+    _kill(player)
+    return Withdrawn(reason)
+
+
+def _how_it_ended(player: Player) -> str:
+    try:
+        code = player.process.wait(END_SECONDS)
+    except subprocess.TimeoutExpired:
+        return "closed its output and lived on"
+    told = f"ended with code {code}" if code >= 0 else str(death.by_exit(code, ""))
+    player.errors.seek(max(0, player.errors.seek(0, os.SEEK_END) - LAST_WORDS))
+    lines = player.errors.read().decode(errors="replace").strip().splitlines()
+    return f"{told}: {lines[-1]}" if lines else told
+
+
+def end(player: Player) -> None:
+    """It, and what it has started."""
+    _kill(player)
+    for pipe in (player.process.stdin, player.process.stdout, player.errors):
+        if pipe is not None:
+            pipe.close()
+
+
+def _kill(player: Player) -> None:
+    player.process.kill()
+    player.process.wait()
+    processes.end(player.token)
+
+
+def serve(about: Mapping[str, Any], answer: Callable[[Told], Told]) -> None:
+    """The worker's side: an answer for each request, until there are no more."""
+    say(about)
+    for line in sys.stdin:
+        told = answer(json.loads(line))
+        settle()
+        say(told)
+
+
+def say(told: Mapping[str, Any]) -> None:
+    print(f"\n{json.dumps(told)}", flush=True)  # a library may have left a line open
+
+
+def settle() -> None:
+    """Wait until the threads of this process sleep, a second at most."""
+    for _ in range(MOST_RESTS):
+        before = time.process_time()
+        time.sleep(REST_SECONDS)
+        if time.process_time() - before < REST_SECONDS / 10:
+            return
+
+
+def listed(absent: Sequence[tuple[str, str]]) -> str:
+    """Markdown: who was not timed, and why."""
+    return "\n".join(["Not timed:", "", *(f"- {name}: {reason}" for name, reason in absent)])
