@@ -9,6 +9,7 @@
 #   make matrix      every implementation that is available here under all laws, to reports/published   (ONLY=vllm,cpu)
 #   make gpu     laws, sanitizer and sweep on a CUDA device, to reports/published   (GPU_IMPLS="triton flashinfer" DRY=1)
 #   make flash-attn-4, make flashinfer   compile what these adapters ask for, without a GPU; minutes
+#   make compare     every allocator and kernel that runs here, in turns, to reports/published   (COMPARE='--only=kernels')
 #   make tune    measure which tiles this CUDA device prefers, to tuned.toml        (TUNE='--model=llama-3-8b')
 
 PYTHON ?= python3
@@ -23,7 +24,7 @@ INSTALLED := .venv/installed
 # The tests' tensors are tiny; with two processes torch's threads would only wait for each other.
 test laws kill-table nightly: export OMP_NUM_THREADS = 1
 
-.PHONY: run test lint laws aot kill-table nightly mutation env flash-attn-4 flashinfer gpu tune clean
+.PHONY: run test lint laws aot kill-table nightly mutation env flash-attn-4 flashinfer gpu compare tune clean
 
 run: $(INSTALLED)
 	$(BIN)/kvproof run --impl=$(IMPL) $(if $(TRACE),--trace=$(TRACE))
@@ -89,6 +90,11 @@ matrix: $(INSTALLED)
 gpu: $(INSTALLED)
 	$(BIN)/python -m kvproof_suites.gpu $(if $(GPU_IMPLS),--impl='$(GPU_IMPLS)') $(if $(TRACE),--trace=$(TRACE)) $(if $(ONLY),--only='$(ONLY)') \
 	  $(if $(RUN),--results=$(RUN)) $(if $(DRY),--dry-run)
+
+# Other people's libraries take part from the environments that were made for them (make env); who is missing is listed.
+# Half an hour on a quiet machine: COMPARE='--context-len=256 --rounds=3 --requests=20' is a try.
+compare: $(INSTALLED)
+	$(BIN)/python -m kvproof_suites.bench.compare $(COMPARE)
 
 # Tiles that this GPU prefers, into kernels/kvproof_kernels/tuned.toml, which launches look up.
 tune: $(INSTALLED)

@@ -22,8 +22,8 @@ from kvproof_suites.bench.heads import parse_heads
 from kvproof_suites.bench.points import parse_point
 from kvproof_suites.bench.problem import draw
 from kvproof_suites.bench.race import Runner
-from kvproof_suites.bench.taking_turns import Told, bare, say, serve
 from kvproof_suites.bench.timing import ROOF_BYTES, pinned_threads, stopwatch
+from kvproof_suites.bench.turn_taker import Told, bare, say, serve
 from kvproof_suites.bench.unchecked import unchecked
 from kvproof_suites.under_test import KernelUnderTest
 

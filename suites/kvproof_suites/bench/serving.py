@@ -34,7 +34,7 @@ def command(name: str, repeats: int, num_requests: int | None, seed: int, as_jso
     """
     from kvproof_impls.registry import ImplementationError, load
     from kvproof_suites.bench.serving_loop import NotServed
-    from kvproof_suites.bench.taking_turns import serve
+    from kvproof_suites.bench.turn_taker import serve
     from kvproof_suites.outcome import LawBroken
 
     try:
@@ -102,7 +102,7 @@ def show(shown: dict[str, Any]) -> None:
 
 
 def fail(name: str, error: Exception, code: int, turns: bool) -> NoReturn:
-    from kvproof_suites.bench.taking_turns import bare, say
+    from kvproof_suites.bench.turn_taker import bare, say
 
     if turns:
         say({"reason": bare(name, error)})

@@ -1,8 +1,7 @@
 """Processes that take turns: each thing that is compared runs in one, with the Python that has its library.
 
-A worker says one JSON line about itself, and one for each request that it is given, over pipes; other lines, which
-libraries print, are passed over. It times within itself, and answers when its threads sleep: OpenMP's spin for a while
-after a launch, and would take the cores from whoever comes next. Until it is asked again it only waits.
+A worker says one JSON line about itself, and one for each request that it is given, over pipes (``turn_taker``); other
+lines, which libraries print, are passed over. It times within itself, and until it is asked again it only waits.
 """
 
 from __future__ import annotations
@@ -26,18 +25,16 @@ import pytest
 
 from kvproof_impls.built_in import BUILT_IN
 from kvproof_impls.registry import unavailable
+from kvproof_suites.bench.turn_taker import Told, bare
 from kvproof_suites.exit_codes import USAGE_ERROR
 from kvproof_suites.isolation import death, processes
 from kvproof_suites.isolation.choice import python_of
 
 MOST_SECONDS_A_TURN = 300.0
 END_SECONDS = 20.0
-REST_SECONDS = 0.01
-MOST_RESTS = 100
 LAST_WORDS = 20_000
 """Bytes of its standard error that are read when a worker has ended."""
 
-Told = dict[str, Any]
 Entry = tuple[str, str | None]
 """A name, and the Python that runs it: None for the one whose environment has its library."""
 
@@ -149,14 +146,6 @@ def interpreter_for(name: str) -> Path:
     return python
 
 
-def bare(name: str, error: Exception) -> str:
-    """An error's text in one line, without the name that stands before it anyway."""
-    text = str(error) or type(error).__name__
-    for said in (f"{name}: ", f"{name} is ", "unavailable: ", "not timed: "):
-        text = text.removeprefix(said)
-    return ": ".join(line.rstrip(".:") for line in text.splitlines())
-
-
 def ask(player: Player, request: Mapping[str, Any]) -> Told:
     """Give it its turn, and wait for what it answers.
 
@@ -226,28 +215,6 @@ def _kill(player: Player) -> None:
     player.process.kill()
     player.process.wait()
     processes.end(player.token)
-
-
-def serve(about: Mapping[str, Any], answer: Callable[[Told], Told]) -> None:
-    """The worker's side: an answer for each request, until there are no more."""
-    say(about)
-    for line in sys.stdin:
-        told = answer(json.loads(line))
-        settle()
-        say(told)
-
-
-def say(told: Mapping[str, Any]) -> None:
-    print(f"\n{json.dumps(told)}", flush=True)  # a library may have left a line open
-
-
-def settle() -> None:
-    """Wait until the threads of this process sleep, a second at most."""
-    for _ in range(MOST_RESTS):
-        before = time.process_time()
-        time.sleep(REST_SECONDS)
-        if time.process_time() - before < REST_SECONDS / 10:
-            return
 
 
 def listed(absent: Sequence[tuple[str, str]]) -> str:

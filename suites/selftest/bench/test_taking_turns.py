@@ -7,21 +7,12 @@ import time
 
 import pytest
 
-from kvproof_suites.bench import taking_turns
-from kvproof_suites.bench.taking_turns import (
-    Withdrawn,
-    ask,
-    bare,
-    end,
-    gathered,
-    interpreter_for,
-    listed,
-    settle,
-    start,
-)
+from kvproof_suites.bench import taking_turns, turn_taker
+from kvproof_suites.bench.taking_turns import Withdrawn, ask, end, gathered, interpreter_for, listed, start
+from kvproof_suites.bench.turn_taker import bare, settle
 from kvproof_suites.isolation import processes
 
-SAYS = "import json, os, sys, time, subprocess\nfrom kvproof_suites.bench.taking_turns import say, serve\n"
+SAYS = "import json, os, sys, time, subprocess\nfrom kvproof_suites.bench.turn_taker import say, serve\n"
 
 
 @pytest.fixture
@@ -106,9 +97,9 @@ def test_an_answer_comes_when_threads_sleep():
 
 
 def test_threads_that_never_sleep_are_waited_for_a_while_only(monkeypatch):
-    monkeypatch.setattr(taking_turns, "MOST_RESTS", 3)
+    monkeypatch.setattr(turn_taker, "MOST_RESTS", 3)
     readings = iter(range(100))
-    monkeypatch.setattr(taking_turns.time, "process_time", lambda: next(readings))
+    monkeypatch.setattr(turn_taker.time, "process_time", lambda: next(readings))
     settle()
     assert next(readings) == 6
 
