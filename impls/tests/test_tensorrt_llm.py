@@ -176,8 +176,8 @@ class Manager:
 def library(monkeypatch):
     configs = (BufferConfig, AttentionLayerConfig, GpuCacheTierConfig, KVCacheManagerConfig, ReuseScope)
     module = SimpleNamespace(KVCacheManager=Manager, **{made.__name__: made for made in configs})
-    monkeypatch.setitem(sys.modules, "tensorrt_llm", SimpleNamespace())
-    monkeypatch.setitem(sys.modules, "tensorrt_llm.runtime", SimpleNamespace())
+    for package in ("tensorrt_llm", "tensorrt_llm.runtime"):
+        monkeypatch.setitem(sys.modules, package, SimpleNamespace())
     monkeypatch.setitem(sys.modules, "tensorrt_llm.runtime.kv_cache_manager_v2", module)
     monkeypatch.setattr(tensorrt_llm, "current_stream", lambda: 0)
 
@@ -197,8 +197,7 @@ def test_what_does_not_fit_changes_nothing():
     allocator = TensorRtLlmAllocator(2, 4)
     with pytest.raises(MemoryError, match="no room for 9 tokens: 2 blocks free"):
         allocator.allocate("a", range(9))
-    assert allocator.can_allocate(8)
-    assert not allocator.can_allocate(9)
+    assert [allocator.can_allocate(tokens) for tokens in (8, 9)] == [True, False]
     allocator.allocate("a", range(8))
     with pytest.raises(MemoryError, match="'a': 0 blocks free"):
         allocator.append("a", [9])
@@ -214,8 +213,8 @@ def test_committed_blocks_are_found_under_their_own_key_and_never_the_last_token
     allocator = TensorRtLlmAllocator(8, 4)
     allocator.allocate("a", range(8), ("tenant", 1))
     assert allocator.cached_prefix(range(9), ("tenant", 1)) == 0
-    allocator.commit("a")
-    allocator.commit("a")
+    for _ in range(2):
+        allocator.commit("a")
     assert allocator.cached_prefix(range(9), ("tenant", 1)) == 8
     assert allocator.cached_prefix(range(8), ("tenant", 1)) == 4
     assert allocator.cached_prefix(range(9), ("tenant", 2)) == allocator.cached_prefix(range(9)) == 0
