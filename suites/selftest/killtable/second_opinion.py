@@ -76,10 +76,9 @@ def main(peer: str, names: Sequence[str], block_size: int) -> None:
         said = opinion(judge, replace(BATCHES[name], block_size=block_size), wrong)
         num_convicted = len(said.convicted) - len(said.acquitted)
         right = right and said.ratio <= 1 and num_convicted > 0
-        click.echo(
-            f"{name}: {peer} at {said.ratio:.2f} of its budget; of the wrong the oracle convicts {len(said.convicted)}, "
-            f"{peer} {num_convicted} of them" + "".join(f", not {one}" for one in said.acquitted)
-        )
+        told = f"of the wrong the oracle convicts {len(said.convicted)}, {peer} {num_convicted}"
+        names_left = "".join(f", not {one}" for one in said.acquitted)
+        click.echo(f"{name}: {peer} at {said.ratio:.2f} of its budget; {told}{names_left}")
     sys.exit(int(not right))
 
 
