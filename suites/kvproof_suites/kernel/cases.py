@@ -204,9 +204,13 @@ FULL = (
     *(Case(decode(63, 64, 65, 127, 128, 129), dtype=dtype) for dtype in ("float16", "bfloat16", "float32")),
     *(Case(((129, 65), (64, 64), (65, 3)), head_dim=head_dim) for head_dim in (64, 80, 128)),
     *(Case(MIXED, head_dim=head_dim, dtype="bfloat16") for head_dim in (64, 96, 128, 192, 256)),
+    *(Case(((65, 33), (40, 8), (33, 1)), block_size=32, dtype=dtype) for dtype in ("float16", "bfloat16", "float32")),
 )
 
 GEOMETRY_FULL = (
+    # Some kernels take blocks of 32 tokens alone; what they do with heads and options has to be seen there.
+    *(Case(((40, 9), (33, 1)), block_size=32, num_kv_heads=2, group_size=group) for group in (1, 3, 8)),
+    *(Case(((40, 9), (33, 1)), block_size=32, head_dim=head_dim) for head_dim in (80, 128, 256)),
     *(Case(MIXED, num_kv_heads=2, group_size=group) for group in (1, 2, 3, 5, 6, 7, 8)),
     *(Case(MIXED, num_kv_heads=3, group_size=2, head_dim=head_dim) for head_dim in (64, 80, 96, 128, 192, 256)),
 )
@@ -218,6 +222,11 @@ OPTIONS_FULL = (
     Case(MIXED, group_size=4, num_kv_heads=2, sinks=True, softcap=40.0),
     Case(MIXED, head_dim=128, value_dim=64),
     Case(CHUNKED, scale=1.0, dtype="float32"),
+    *(Case(MIXED, block_size=32, window=window) for window in (7, 33)),
+    Case(MIXED, block_size=32, alibi=True),
+    Case(MIXED, block_size=32, sinks=True, window=7),
+    Case(MIXED, block_size=32, alibi=True, window=7),
+    Case(MIXED, block_size=32, value_dim=32, scale=0.3),
     *LATENT_FULL,
     *EDGES_FULL,
 )

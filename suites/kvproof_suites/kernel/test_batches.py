@@ -24,7 +24,12 @@ CASES = (
     Case(prefill(17, 1, 33)),
     Case(decode(5, 3, 9)),
 )
-FULL = (Case(CHUNKED, block_size=3), Case(decode(5, 500, 1)), Case(((17, 17), (200, 1), (1, 1)), dtype="float32"))
+FULL = (
+    Case(CHUNKED, block_size=3),
+    Case(decode(5, 500, 1)),
+    Case(((17, 17), (200, 1), (1, 1)), dtype="float32"),
+    Case(((17, 17), (40, 1), (1, 1)), block_size=32, dtype="bfloat16"),
+)
 
 
 def only(drawn: Drawn, row: int) -> Drawn:
