@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     type=click.IntRange(0, 20),
     default=0,
     metavar="N",
-    help="Time up to N times again, each in a new process, what can't be told, until it can be, and once what is "
+    help="Time up to N times again, each in a new process, what may be slower, until it can be told, and once what is "
     "slower; all samples count.",
 )
 @click.option("--update", is_flag=True, help="Show the difference, and write FILE anew from the RUNs.")
@@ -55,8 +55,8 @@ def command(
     """Compare RUNs with a baseline: laws newly broken, coverage lost, benchmarks slower with confidence.
 
     RUN is a folder that holds a results.jsonl, such a file, or the id of an MLflow run. Several RUNs count as one: the
-    worst outcome of a test, all samples of a benchmark. Timings differ from process to process: a baseline of five runs
-    and --rerun=5 find a slowdown of 10 % on a machine that does other things as well, given --threads=1 (docs/ci.md).
+    worst outcome of a test, all samples of a benchmark. Timings differ from process to process: give a baseline of
+    five runs and --rerun=5, and --threads=1 to the runs where others use the cores as well (docs/ci.md).
 
     \b
     kvproof gate --baseline=baseline.jsonl --update results/monday results/tuesday
