@@ -187,7 +187,7 @@ def told(step: Step, samples: Sequence[float]) -> tuple[str, str]:
 
 def cells(step: Step, row: Row, first: Row) -> list[str]:
     if row.reason is not None:
-        return [str(step.block_size), row.name, row.reason, "", "", ""]
+        return [str(step.block_size), row.name, row.reason.replace("|", "/"), "", "", ""]
     shown, speed = told(step, row.samples)
     decodes = step.cell(PAGED).group == "decode"  # a prompt is bounded by multiplications
     read = (speed, ratio(row.samples, row.roofs)) if decodes else ("", "")

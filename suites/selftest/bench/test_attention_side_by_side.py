@@ -110,6 +110,11 @@ def test_a_prompt_is_not_held_against_the_roof():
     assert cells(PREFILL, row, row)[-3:] == ["", "", "1.00 [1.00 to 1.00]"]
 
 
+def test_a_reason_is_one_cell_of_its_table():
+    row = Row("mine", reason="scales are max |row| ÷ 127")
+    assert cells(DECODE, row, row) == ["8", "mine", "scales are max /row/ ÷ 127", "", "", ""]
+
+
 MINE = """
 import os
 from kvproof_impls.torch_gather import TorchKernel
