@@ -30,6 +30,8 @@ from kvproof_suites.exit_codes import USAGE_ERROR
 from kvproof_suites.isolation import death, processes
 from kvproof_suites.isolation.choice import python_of
 
+START_SECONDS = 900.0
+"""For imports and what is measured once: a large pool made a few times takes one library minutes."""
 MOST_SECONDS_A_TURN = 300.0
 END_SECONDS = 20.0
 LAST_WORDS = 20_000
@@ -125,7 +127,7 @@ def start(
         raise Withdrawn(f"{python} can't be started: {error}") from error
     player = Player(name, process, errors, token)
     try:
-        player.about = hear(player)
+        player.about = hear(player, START_SECONDS)
     except BaseException:
         end(player)
         raise
@@ -159,16 +161,16 @@ def ask(player: Player, request: Mapping[str, Any]) -> Told:
         player.process.stdin.write(json.dumps(request).encode() + b"\n")
     except OSError:
         raise _ended(player, _how_it_ended(player)) from None
-    return hear(player)
+    return hear(player, MOST_SECONDS_A_TURN)
 
 
-def hear(player: Player) -> Told:
-    """The next JSON line.
+def hear(player: Player, seconds: float) -> Told:
+    """The next JSON line, within ``seconds``.
 
     Raises:
-        Withdrawn: it gives a reason instead, ended, or says nothing for MOST_SECONDS_A_TURN.
+        Withdrawn: it gives a reason instead, ended, or says nothing in time.
     """
-    output, deadline = player.process.stdout, time.monotonic() + MOST_SECONDS_A_TURN
+    output, deadline = player.process.stdout, time.monotonic() + seconds
     assert output is not None
     while True:
         while b"\n" in player.heard:
@@ -179,7 +181,7 @@ def hear(player: Player) -> Told:
                     raise Withdrawn(told["reason"])
                 return told
         if not select.select([output], [], [], max(0.0, deadline - time.monotonic()))[0]:
-            raise _ended(player, f"said nothing for {MOST_SECONDS_A_TURN:.0f} s")
+            raise _ended(player, f"said nothing for {seconds:.0f} s")
         more = os.read(output.fileno(), 2**16)
         if not more:
             raise _ended(player, _how_it_ended(player))

@@ -40,7 +40,7 @@ def test_what_a_library_prints_is_passed_over(player):
         serve({"unheard": 1}, lambda request: {"twice": 2 * request["number"]})
     """)
     assert it.about == {"environment": "yes"}
-    assert taking_turns.hear(it) == {"unheard": 1}
+    assert taking_turns.hear(it, 60.0) == {"unheard": 1}
     assert [ask(it, {"number": number})["twice"] for number in (1, 4)] == [2, 8]
 
 
@@ -56,7 +56,7 @@ def test_what_a_library_prints_is_passed_over(player):
     ],
 )
 def test_why_a_worker_can_not_take_part_is_told(player, monkeypatch, source, told):
-    monkeypatch.setattr(taking_turns, "MOST_SECONDS_A_TURN", 3.0 if told == "said nothing for 3 s" else 60.0)
+    monkeypatch.setattr(taking_turns, "START_SECONDS", 3.0 if told == "said nothing for 3 s" else 60.0)
     monkeypatch.setattr(taking_turns, "END_SECONDS", 1.0 if "lived on" in told else 60.0)
     with pytest.raises(Withdrawn, match=f"^{told}$"):
         player(source)
