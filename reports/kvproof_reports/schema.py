@@ -12,7 +12,7 @@ OUTCOMES = ("verified", "broken", "refused", "known_broken", "not_run", "error")
 """What became of one test of a law. ``refused``: the implementation declares that it can't; ``known_broken``: listed in
 its expectations file, and still broken; ``not_run``: this machine can't; ``error``: the test itself failed."""
 
-DEATHS = ("crashed", "timed_out", "out_of_memory", "device_error")
+DEATHS = ("crashed", "timed_out", "out_of_memory", "out_of_disk", "tampered", "device_error")
 """What a case may do to the worker that runs it; the judge survives it, and the outcome is ``broken`` all the same."""
 
 TABLES = ("dense", "identity", "shuffled", "churned", "shared-prefix")
@@ -156,6 +156,7 @@ BENCHMARK: Mapping[str, Field] = {
     "cache": Field("text", "hot: inputs are in cache already", identity=True, choices=("cold", "hot")),
     "mode": Field("text", "how it is launched", identity=True, choices=("eager", "graph")),
     "device": _needed("text", "torch device", identity=True),
+    "machine": Field("text", "chip and node that timed it, where a run was spread over several machines"),
     "test": Field("text", "what timed it, for pytest --pyargs"),
     "timed": _needed("flag", "false: the row has no figures, and reason says why"),
     "reason": Field("text", "why it was not timed", needed_when=("timed", (False,))),

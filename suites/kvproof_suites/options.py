@@ -87,6 +87,12 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "default": False,
         "help": "leave out benchmarks that the folder of --results has in it already",
     },
+    "ray": {
+        "default": None,
+        "metavar": "ADDRESS",
+        "help": "spread benchmarks over the machines of a running Ray cluster, all of them like this one: HOST:PORT or "
+        "auto on a machine of it, ray://HOST:PORT from elsewhere",
+    },
     "seed": {"default": 0, "type": int, "metavar": "N", "help": "of all drawn data; a run repeats exactly; default: 0"},
     "expect": {
         "action": "append",

@@ -40,7 +40,11 @@ def pytest_configure(config: pytest.Config) -> None:
     if options.value(config, "impl"):
         from kvproof_suites.run import LawRun
 
-        config.pluginmanager.register(LawRun(config), RUN)
+        config.pluginmanager.register(law_run := LawRun(config), RUN)
+        if options.value(config, "ray") is not None:
+            from kvproof_suites.bench.spread import Spread
+
+            config.pluginmanager.register(Spread(config, law_run.device, law_run.folder), "kvproof-spread")
     elif any("kvproof_suites" in re.split(r"[/\\.:]", argument) for argument in config.args):
         from kvproof_impls.registry import names
 

@@ -17,7 +17,7 @@ from kvproof_suites.bench.cells import ATTENTION, HostCell
 from kvproof_suites.bench.clocks import HostClock, clock_for
 from kvproof_suites.bench.contests import Contests, Entrant, Preparation, by_contest, entrant_of, is_empty
 from kvproof_suites.bench.planning import Plan, plan_of
-from kvproof_suites.bench.resuming import row_key, rows_of
+from kvproof_suites.bench.resuming import row_key, rows_of, whole_contests
 from kvproof_suites.bench.rows import Record, write_row
 from kvproof_suites.bench.standing import Standing, laws_of_run, standing
 from kvproof_suites.bench.step_contest import StepContest
@@ -39,6 +39,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what the profile has nothing of, and on request what was measured before."""
     done = rows_of(law_run(config).folder) if options.value(config, "resume") else set()
+    if options.value(config, "ray") is not None:
+        done = whole_contests(items, done)
     left_out = [item for item in items if is_empty(item) or (done and row_key(item) in done)]
     if left_out:
         config.hook.pytest_deselected(items=left_out)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,14 @@ def rows_of(folder: Path) -> set[tuple[Any, ...]]:
         return {key_of(record) for record in read_run(path).latest("benchmark")}
     except RecordError as error:
         raise pytest.UsageError(f"--resume: {error}") from None
+
+
+def whole_contests(items: Sequence[pytest.Item], done: set[tuple[Any, ...]]) -> set[tuple[Any, ...]]:
+    """Of ``done``, the rows of contests that lack none: the rest of one, timed on another machine, would be compared
+    with what this one gave."""
+    entrants = [(entrant[1].contest, row_key(item)) for item in items if (entrant := entrant_of(item))]
+    parts = {contest for contest, key in entrants if key not in done}
+    return {key for contest, key in entrants if key in done and contest not in parts}
 
 
 def row_key(item: pytest.Item) -> tuple[Any, ...] | None:

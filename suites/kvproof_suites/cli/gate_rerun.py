@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kvproof_reports.gate import Compared
     from kvproof_reports.records import Run
 
-OURS = ("results", "bench", "mlflow", "min-verified", "expect", "resume", "verified-by")
+OURS = ("results", "bench", "mlflow", "min-verified", "expect", "resume", "verified-by", "ray")
 """Options of the first run that a rerun sets itself or has no use for."""
 
 

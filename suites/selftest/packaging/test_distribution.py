@@ -18,6 +18,7 @@ EXTRAS = {
     "compiled",
     "triton",
     "mlflow",
+    "ray",
     "report",
     "zstd",
     "flash-attn",
