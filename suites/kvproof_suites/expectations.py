@@ -42,6 +42,8 @@ class Expectation:
     test: str = "*"
     status: str = "broken"
     link: str | None = None
+    tier: str = TIERS[0]
+    """The smallest tier that shows it; random programs of a smaller one may be too few to find it."""
     versions: str = ""
     """A PEP 440 specifier; the entry counts only for versions of the implementation inside it."""
     raises: str = "AssertionError"
@@ -54,6 +56,9 @@ class Expectation:
     @property
     def told(self) -> str:
         return f"{self.status}: {self.reason}" + (f" ({self.link})" if self.link else "")
+
+    def shows_in(self, tier: str) -> bool:
+        return TIERS.index(self.tier) <= TIERS.index(tier)
 
     @property
     def exceptions(self) -> tuple[type[BaseException], ...]:
@@ -100,6 +105,8 @@ def read_entry(where: str, entry: Mapping[str, Any]) -> Expectation:
     if entry.get("status", "broken") not in STATUSES:
         raise pytest.UsageError(f"{where}: status {entry['status']!r} is not one of {', '.join(STATUSES)}")
     expectation = Expectation(where, **entry)
+    if expectation.tier not in TIERS:
+        raise pytest.UsageError(f"{where}: tier {expectation.tier!r} is not one of {', '.join(TIERS)}")
     try:
         SpecifierSet(expectation.versions)
         _ = expectation.exceptions  # a name that means nothing is told here
@@ -125,19 +132,20 @@ def apply_expectations(
     implementations: Mapping[str, Implementation],
     given: Sequence[Path],
     arguments: Sequence[str],
+    tier: str = TIERS[-1],
 ) -> None:
-    """Mark the tests that must fail.
+    """Mark the tests that must fail in ``tier``.
 
     Args:
         given: the files of ``--expect``, which hold for every implementation of the run.
         arguments: of pytest; where they name single files or tests an entry may well find none.
     """
-    shared = [entry for path in given for entry in read_expectations(path)]
+    shared = [entry for path in given for entry in read_expectations(path) if entry.shows_in(tier)]
     matched = {entry for name, impl in implementations.items() for entry in shared if mark(entry, items, name, impl)}
     stale = [entry for entry in shared if entry not in matched]
     for name, implementation in implementations.items():
         own = read_expectations(implementation.expectations) if implementation.expectations else []
-        stale += [entry for entry in own if not mark(entry, items, name, implementation)]
+        stale += [entry for entry in own if entry.shows_in(tier) and not mark(entry, items, name, implementation)]
     if stale and is_whole(items, arguments):
         entry = stale[0]
         raise pytest.UsageError(

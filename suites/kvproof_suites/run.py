@@ -101,7 +101,7 @@ class LawRun:
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         given = [Path(path) for path in options.value(self.config, "expect")]
-        apply_expectations(items, self.implementations, given, self.config.args)
+        apply_expectations(items, self.implementations, given, self.config.args, options.value(self.config, "tier"))
         arrange(self.config, items)
 
     @pytest.hookimpl(tryfirst=True)

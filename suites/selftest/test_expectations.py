@@ -13,7 +13,7 @@ import pytest
 
 from kvproof_impls.registry import Implementation
 from kvproof_reports.records import read_run
-from kvproof_suites.expectations import apply_expectations, read_expectations
+from kvproof_suites.expectations import EXPECTED, apply_expectations, read_expectations
 
 KERNELS = """
 import torch
@@ -193,6 +193,7 @@ def test_the_exit_code_says_what_became_of_the_run(
         ("[[expect]]\nlaw='Z9'\nreason='r'\n", "[[expect]] 1: law 'Z9' is not one of "),
         ("[[expect]]\nlaw='G18'\nreason='r'\nstatus='bad'\n", "status 'bad' is not one of cannot, not yet, broken"),
         ("[[expect]]\nlaw='G18'\nreason='r'\nversions='new'\n", "versions 'new' is no version specifier"),
+        ("[[expect]]\nlaw='G18'\nreason='r'\ntier='late'\n", "tier 'late' is not one of smoke, full, nightly"),
         ("[[expect]]\nlaw='G18'\nreason='r'\nversions=2\n", "versions is 2; it must be a text"),
         ("[[expect]]\nlaw='G18'\nreason='r'\nraises='Oops'\n", "raises 'Oops' names no exception"),
         ("[[expect]]\nlaw='G18'\nreason='r'\nraises='math.pi'\n", "raises 'math.pi' names no exception"),
@@ -247,3 +248,12 @@ def test_an_entry_of_a_given_file_needs_a_test_of_one_implementation_only(tmp_pa
     path.write_text("[[expect]]\ntest='*[[]other[]]'\nreason='r'\n", encoding="utf-8")
     whole = [item(folder, "G18", name) for folder in ("allocator", "kernel", "engine") for name in ("mine", "other")]
     apply_expectations(whole, {name: Implementation(name) for name in ("mine", "other")}, [path], ["suites"])
+
+
+@pytest.mark.parametrize(("tier", "counts"), [("smoke", False), ("full", True), ("nightly", True)])
+def test_an_entry_counts_from_the_tier_that_shows_it(tmp_path: Path, tier: str, counts: bool) -> None:
+    path = tmp_path / "known.toml"
+    path.write_text("[[expect]]\nlaw='G18'\nreason='r'\ntier='full'\n", encoding="utf-8")
+    one = item("kernel", "G18")
+    apply_expectations([one], {"mine": Implementation("mine")}, [path], ["suites"], tier)
+    assert (EXPECTED in one.stash) is counts
