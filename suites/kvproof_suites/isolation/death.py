@@ -5,8 +5,9 @@ from __future__ import annotations
 import signal
 from dataclasses import dataclass
 
-CRASHED, TIMED_OUT, OUT_OF_MEMORY = "crashed", "timed_out", "out_of_memory"
-STATUSES = (CRASHED, TIMED_OUT, OUT_OF_MEMORY)
+CRASHED, TIMED_OUT, OUT_OF_MEMORY, OUT_OF_DISK = "crashed", "timed_out", "out_of_memory", "out_of_disk"
+TAMPERED = "tampered"
+STATUSES = (CRASHED, TIMED_OUT, OUT_OF_MEMORY, OUT_OF_DISK, TAMPERED)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from kvproof_impls.registry import Implementation
 from kvproof_suites import failures, options
 from kvproof_suites.checks import names_of
 from kvproof_suites.expectations import EXPECTED
-from kvproof_suites.isolation import wire
+from kvproof_suites.isolation.answers import read_answer
 from kvproof_suites.isolation.choice import pythons
 from kvproof_suites.isolation.death import CRASHED, Death
 from kvproof_suites.isolation.worker import Limits, Worker
@@ -44,7 +44,7 @@ class Isolated:
         self.config = config
         self.left: list[str] = []
         """What is to be told of workers that ended badly after their last case."""
-        shared = config.invocation_params.dir, limits_of(config), config.option.capture == "no"
+        shared = config.invocation_params.dir, limits_of(config, folder), config.option.capture == "no"
         self.workers = {
             name: Worker(python, arguments(config, name, folder), *shared) for name, python in pythons.items()
         }
@@ -83,13 +83,10 @@ class Isolated:
             return [report_of(item, Death(CRASHED, told), started)]
         try:
             answer = worker.run(importable_id(item))
-            reports = [read_report(item, data) for data in answer["reports"]]
+            reports = read_answer(item, answer)
         except Death as death:
-            return [report_of(item, death, started)]
-        except (KeyError, TypeError, AttributeError, ValueError, AssertionError) as error:
             worker.kill()
-            told = f"crashed: its answer is no report: {type(error).__name__}: {error}"
-            return [report_of(item, Death(CRASHED, told), started)]
+            return [report_of(item, death, started)]
         if answer.get("device_error"):
             tell_device_error(reports, answer["device_error"])
             worker.kill()
@@ -120,11 +117,11 @@ def isolate(config: pytest.Config, folder: Path) -> Isolated:
     return isolated
 
 
-def limits_of(config: pytest.Config) -> Limits:
+def limits_of(config: pytest.Config, folder: Path) -> Limits:
     """``--timeout`` belongs to pytest-timeout where that is installed, and means the same."""
     seconds = options.value(config, "timeout") or config.getoption("timeout", None) or CASE_SECONDS
     gigabytes = options.value(config, "max-memory")
-    return Limits(float(seconds), int(gigabytes * 1e9) if gigabytes else None)
+    return Limits(float(seconds), int(gigabytes * 1e9) if gigabytes else None, (folder,))
 
 
 def arguments(config: pytest.Config, name: str, folder: Path) -> list[str]:
@@ -149,17 +146,6 @@ def forwarded(option: str, value: Any) -> Sequence[str]:
 
 def benchmark_is_off(config: pytest.Config) -> bool:
     return bool(getattr(getattr(config, "_benchmarksession", None), "disabled", False))
-
-
-def read_report(item: pytest.Item, data: wire.Message) -> pytest.TestReport:
-    """A report of ``item``, whatever test the worker says it is of; JSON has no tuples, and pytest wants some."""
-    report = item.config.hook.pytest_report_from_serializable(config=item.config, data=data | {"nodeid": item.nodeid})
-    report.location = item.location
-    report.user_properties = [(str(name), value) for name, value in report.user_properties]
-    report.sections = [(str(title), str(text)) for title, text in report.sections]
-    if isinstance(report.longrepr, list):
-        report.longrepr = tuple(report.longrepr)
-    return report
 
 
 def report_of(item: pytest.Item, death: Death, started: float) -> pytest.TestReport:

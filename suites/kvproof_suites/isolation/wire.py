@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import socket
 import struct
+import time
 from typing import Any
 
 LENGTH = struct.Struct("!Q")
@@ -30,32 +31,37 @@ def send(sock: socket.socket, message: Message) -> None:
     sock.sendall(LENGTH.pack(len(body)) + body)
 
 
-def receive(sock: socket.socket) -> Message | None:
+def receive(sock: socket.socket, deadline: float | None = None) -> Message | None:
     """The next message, or None when the other side has closed.
+
+    Args:
+        deadline: by ``time.monotonic``, for the whole message, however slowly it trickles.
 
     Raises:
         WireError: cut short, too long, or no JSON object.
-        TimeoutError: after the socket's timeout.
+        TimeoutError: it is not whole at the deadline.
     """
-    head = _read(sock, LENGTH.size)
+    head = _read(sock, LENGTH.size, deadline)
     if not head:
         return None
     (size,) = LENGTH.unpack(head)
     if size > MOST_BYTES:
         raise WireError(f"a message of {size:,} bytes, and {MOST_BYTES:,} are allowed")
     try:
-        message = json.loads(_read(sock, size))
-    except ValueError as error:
+        message = json.loads(_read(sock, size, deadline))
+    except (ValueError, RecursionError) as error:
         raise WireError(f"a message that is no JSON: {error}") from None
     if not isinstance(message, dict):
         raise WireError(f"a message that is a {type(message).__name__}, not an object")
     return message
 
 
-def _read(sock: socket.socket, size: int) -> bytes:
+def _read(sock: socket.socket, size: int, deadline: float | None) -> bytes:
     """``size`` bytes; none at all when the other side has closed before the first."""
     read = bytearray()
     while len(read) < size:
+        if deadline is not None:
+            sock.settimeout(_left(deadline))
         try:
             more = sock.recv(size - len(read))
         except ConnectionError:
@@ -66,3 +72,9 @@ def _read(sock: socket.socket, size: int) -> bytes:
             return b""
         read += more
     return bytes(read)
+
+
+def _left(deadline: float) -> float:
+    if (left := deadline - time.monotonic()) <= 0:
+        raise TimeoutError("half a message")
+    return left

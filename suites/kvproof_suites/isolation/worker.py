@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import select
+import shutil
 import socket
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from pathlib import Path
 
 from kvproof_suites.isolation import death, processes, wire
 from kvproof_suites.isolation.death import Death
+from kvproof_suites.isolation.watch import Watch, reserves
 
 POLL_SECONDS = 0.1
 START_SECONDS = 300
@@ -24,8 +26,8 @@ END_SECONDS = 20
 """For the fixtures of a session to end, before the worker is ended by force."""
 LAST_WORDS = 20_000
 """Bytes of its standard error that are read after its death."""
-SMALLEST_REST = 0.03
-"""Share of the machine's memory at which a worker is ended, before the system chooses whom to kill."""
+INDUCTOR = "TORCHINDUCTOR_CACHE_DIR"
+"""What torch compiles lies in the temporary folder otherwise, and would be compiled anew by each worker."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,8 @@ class Limits:
     case_seconds: float
     memory_bytes: int | None = None
     """Of a worker and its children; None: until the machine has next to nothing left."""
+    folders: tuple[Path, ...] = ()
+    """On whose disks some room must stay."""
 
 
 class Worker:
@@ -55,6 +59,7 @@ class Worker:
     def launch(self) -> None:
         """Start a process; what it has loaded is told by ``hello``."""
         self.token = secrets.token_hex(8)
+        self.temporary = Path(tempfile.mkdtemp(prefix="kvproof-"))
         self.sock, theirs = socket.socketpair()
         self.errors = tempfile.TemporaryFile()  # noqa: SIM115, it lives as long as the process
         command = [str(self.python), "-m", "kvproof_suites.isolation.serve", str(theirs.fileno()), *self.arguments]
@@ -69,13 +74,16 @@ class Worker:
                 stderr=self.errors,
                 start_new_session=True,
             )
-        self.is_ready = self.is_busy = False
+        reserved = reserves([*self.limits.folders, self.folder, self.temporary])
+        self.watch = Watch(self.process.pid, self.token, self.limits.memory_bytes, reserved)
+        self.is_ready = self.end_is_told = False
 
     def _environment(self) -> dict[str, str]:
         inherited = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}
         if self.python == Path(sys.executable):  # a clone that is not installed is found by its folders alone
             inherited["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
-        return inherited | {processes.TOKEN: self.token}
+        kept = inherited.get(INDUCTOR) or f"{tempfile.gettempdir()}/torchinductor_{os.getuid()}"
+        return inherited | {processes.TOKEN: self.token, "TMPDIR": str(self.temporary), INDUCTOR: kept}
 
     def hello(self) -> wire.Message:
         """What the worker has loaded.
@@ -99,15 +107,19 @@ class Worker:
         if not self.is_ready:
             self._answer(START_SECONDS)
             self.is_ready = True
+        number = secrets.token_hex(8)
         try:
-            wire.send(self.sock, {"run": case})
+            wire.send(self.sock, {"run": case, "number": number})
         except OSError:
             raise self._death() from None
-        return self._answer(self.limits.case_seconds)
+        answer = self._answer(self.limits.case_seconds)
+        if answer.get("number") != number:
+            raise self._end(death.CRASHED, "crashed: it sent an answer to no question")
+        return answer
 
     def close(self) -> int:
         """Let it end its session; its exit code. One in the middle of a case, or that died in one, is told already."""
-        if self.is_busy:
+        if self.end_is_told:
             self._bury()
             return 0
         try:
@@ -124,41 +136,33 @@ class Worker:
             self.process.kill()
         self.process.wait()
         processes.end(self.token)
+        self.end_is_told = True
 
     def _bury(self) -> None:
         self.kill()
         self.sock.close()
         self.errors.close()
+        shutil.rmtree(self.temporary, ignore_errors=True)
 
     def _answer(self, seconds: float) -> wire.Message:
-        deadline, self.is_busy = time.monotonic() + seconds, True
+        deadline, self.end_is_told = time.monotonic() + seconds, True
         while not select.select([self.sock], [], [], POLL_SECONDS)[0]:
             if self.process.poll() is not None:
                 raise self._death()
-            self._require_memory()
+            if (excess := self.watch.excess()) is not None:
+                raise self._end(*excess)
             if time.monotonic() > deadline:
                 raise self._end(death.TIMED_OUT, f"timed out: no answer for {seconds:g} s, then it was ended")
         try:
-            self.sock.settimeout(START_SECONDS)
-            message = wire.receive(self.sock)
-        except (wire.WireError, TimeoutError) as error:
-            raise self._end(death.CRASHED, f"crashed: it sent {error or 'half a message'}") from None
+            message = wire.receive(self.sock, deadline)
+        except wire.WireError as error:
+            raise self._end(death.CRASHED, f"crashed: it sent {error}") from None
+        except TimeoutError:
+            raise self._end(death.TIMED_OUT, f"timed out: after {seconds:g} s it had sent half a message") from None
         if message is None:
             raise self._death()
-        self.is_busy = False
+        self.end_is_told = False
         return message
-
-    def _require_memory(self) -> None:
-        held = processes.resident_bytes([self.process.pid])
-        limit, left = self.limits.memory_bytes, processes.available_bytes()
-        if limit is not None:
-            held = max(held, processes.resident_bytes(processes.of_worker(self.token)))
-            if held > limit:
-                told = f"it held {held / 1e9:.1f} GB, and {limit / 1e9:.1f} are allowed (--max-memory)"
-                raise self._end(death.OUT_OF_MEMORY, f"out of memory: {told}")
-        elif left is not None and left < SMALLEST_REST * _total_bytes():
-            told = f"it held {held / 1e9:.1f} GB, and the machine had {left / 1e9:.2f} GB left"
-            raise self._end(death.OUT_OF_MEMORY, f"out of memory: {told}")
 
     def _death(self) -> Death:
         """Of a worker that has ended, or is about to; one that only closed its end is ended."""
@@ -177,7 +181,3 @@ class Worker:
         size = self.errors.seek(0, os.SEEK_END)
         self.errors.seek(max(0, size - LAST_WORDS))
         return death.own_words(self.errors.read().decode(errors="replace"))
-
-
-def _total_bytes() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -17,13 +17,22 @@ from selftest.isolation.hostile import OFTEN
 SUITE = "kvproof_suites.kernel.test_needle"
 CASES = "test_nothing_past_the_causal_limit_is_found"
 HOSTILE = "selftest.isolation.hostile"
+THIEVES = "selftest.isolation.thieves"
 DEATHS = {
     "segfaults": ("crashed", "killed by signal 11 (SIGSEGV)"),
     "leaves": ("crashed", "left by itself with exit code 0"),
     "hangs": ("timed_out", "no answer for 20 s"),
-    "eats": ("out_of_memory", "GB, and 3.0 are allowed"),
     "leaves_a_child": ("crashed", "killed by signal 6 (SIGABRT)"),
     "loses_the_device": ("device_error", "an illegal memory access"),
+}
+THEFTS = {
+    "forks": ("crashed", "it forked, and the child went on in place of the worker"),
+    "closes": ("crashed", "exit code"),
+    "eats_in_a_child": ("out_of_memory", "GB, and 3.0 are allowed"),
+    "prints": ("out_of_disk", "MB, and 100 are allowed"),
+    "answers_first": ("crashed", "an answer to no question"),
+    "replaces_equal": ("tampered", "it replaced torch.equal, by which it is judged"),
+    "replaces_the_report": ("crashed", "left by itself with exit code 3"),
 }
 KNOWN = """
 [[expect]]
@@ -52,20 +61,30 @@ def laws(folder: Path, name: str) -> list[dict[str, Any]]:
     ]
 
 
-def test_each_death_fails_its_case_with_a_true_status_and_the_run_goes_on(tmp_path):
-    """One run for all of them: each worker takes seconds to start."""
-    listed = ",".join(f"{HOSTILE}:{name}" for name in DEATHS)
-    ended = judge(tmp_path, listed, "--kvproof-timeout=20", "--kvproof-max-memory=3")
+def require_true_ends(folder: Path, module: str, ends: dict[str, tuple[str, str]]) -> str:
+    """One run for all of them, since each worker takes seconds to start; what it printed."""
+    listed = ",".join(f"{module}:{name}" for name in ends)
+    ended = judge(folder, listed, "--kvproof-timeout=20", "--kvproof-max-memory=3")
     assert ended.returncode == 1, ended.stdout + ended.stderr
-    for name, (status, told) in DEATHS.items():
-        records = laws(tmp_path, name)
+    for name, (status, told) in ends.items():
+        records = laws(folder, name)
         dead = [record for record in records if record["status"]]
         assert [(record["outcome"], record["status"]) for record in dead] == [("broken", status)]
         assert told in dead[0]["reason"]
-        assert {record["outcome"] for record in records if not record["status"]} == {"verified"}
-    assert_story(ended.stdout)
+        assert [record["outcome"] for record in records if not record["status"]] == ["verified"] * 2
+    return ended.stdout
+
+
+def test_each_death_fails_its_case_with_a_true_status_and_the_run_goes_on(tmp_path):
+    assert_story(require_true_ends(tmp_path, HOSTILE, DEATHS))
     commands = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline")]
     assert [command for command in commands if f"time.sleep({OFTEN})".encode() in command] == [], "a child is left"
+
+
+def test_each_theft_fails_its_case_with_a_true_status_and_the_run_goes_on(tmp_path):
+    out = require_true_ends(tmp_path, THIEVES, THEFTS)
+    assert f"verdict: does not conform: {2 * len(THEFTS)} verified, {len(THEFTS)} broken" in out
+    assert len((tmp_path / "judged" / "results.jsonl").read_bytes()) < 100_000, "what was printed is not kept"
 
 
 def assert_story(out: str) -> None:
