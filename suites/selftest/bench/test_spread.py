@@ -3,6 +3,7 @@ anybody else, and nothing is left running."""
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
@@ -68,6 +69,23 @@ kernel = from_function(deadly)
 """
 )
 
+MEETING = """
+import json, sys, time
+from pathlib import Path
+from kvproof_suites.bench.ray_cluster import spread
+
+def meet(folder, calls):
+    (name,) = calls
+    if name == "raises":
+        raise ValueError("out of paper")
+    Path(folder, name).touch()
+    while len(list(Path(folder).iterdir())) < 2:
+        time.sleep(0.05)
+    return {}
+
+print(json.dumps(list(spread(sys.argv[1], meet, sys.argv[2], [["one"], ["other"], ["raises"]], num_cpus=1))))
+"""
+
 IDENTITY = ("implementation", "group", "point", "block_size", "table", "cache", "mode", "timed", "verified", "test")
 
 
@@ -105,38 +123,69 @@ def identities(folder):
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory):
+    """Rows of a run without a cluster."""
     folder = tmp_path_factory.mktemp("plain")
     ended = bench(folder)
     assert ended.returncode == 0, ended.stdout
     return identities(folder / "run")
 
 
-def test_rows_are_those_of_a_plain_run_though_a_worker_was_lost(address, plain, tmp_path):
-    (tmp_path / "deaths").write_text("1")
-    ended = bench(tmp_path, f"--ray={address}")
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert ended.stdout.count("block size 8: try 1 of 3: ") == 1
-    assert (tmp_path / "deaths").read_text() == "0"
-    assert identities(tmp_path / "run") == plain
-    machines = {}
-    for row in rows(tmp_path / "run"):
-        machines.setdefault((row["group"], row["block_size"]), set()).add(row["machine"])
-    assert all(len(found) == 1 for found in machines.values()), "a contest was divided"
-    assert len(set.union(*machines.values())) == 2, "one node did all"
+@pytest.fixture(scope="module")
+def cut_short(address, tmp_path_factory):
+    """A run whose contest of block size 8 loses every process that takes it on, and one more of the run after it."""
+    folder = tmp_path_factory.mktemp("spread")
+    (folder / "deaths").write_text("4")
+    return folder, bench(folder, f"--ray={address}"), rows(folder / "run")
 
 
-def test_what_is_lost_three_times_is_told_and_left_to_a_resumed_run(address, plain, tmp_path):
-    (tmp_path / "deaths").write_text("3")
-    ended = bench(tmp_path, f"--ray={address}")
+@pytest.fixture(scope="module")
+def resumed(address, cut_short):
+    folder, _, _ = cut_short
+    return bench(folder, f"--ray={address}", "--resume")
+
+
+def test_what_is_lost_three_times_is_told_and_costs_nothing_else(cut_short):
+    _, ended, found = cut_short
     assert ended.returncode == cli.INTERNAL_ERROR, ended.stdout + ended.stderr
-    assert "block size 8: try 3 of 3: " in ended.stdout
+    assert [ended.stdout.count(f"block size 8: try {number} of 3: ") for number in (1, 2, 3, 4)] == [1, 1, 1, 0]
     assert "1 of 3 contests could not be timed" in ended.stdout
-    before = rows(tmp_path / "run")
-    assert {(row["group"], row["block_size"]) for row in before} == {("decode", 16), ("copy", 16)}
-    ended = bench(tmp_path, f"--ray={address}", "--resume")
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert identities(tmp_path / "run") == plain
-    assert [row for row in rows(tmp_path / "run") if row["block_size"] == 16] == before
+    assert {(row["group"], row["block_size"]) for row in found} == {("decode", 16), ("copy", 16)}
+
+
+def test_cells_of_a_lost_worker_run_again(cut_short, resumed):
+    folder, _, _ = cut_short
+    assert resumed.returncode == 0, resumed.stdout + resumed.stderr
+    assert resumed.stdout.count("block size 8: try 1 of 3: ") == 1
+    assert (folder / "deaths").read_text() == "0"
+
+
+def test_rows_are_those_of_a_run_without_a_cluster(plain, cut_short, resumed):
+    folder, _, _ = cut_short
+    assert identities(folder / "run") == plain
+
+
+def test_a_resumed_run_does_the_rest_only(cut_short, resumed):
+    folder, _, before = cut_short
+    assert [row for row in rows(folder / "run") if row["block_size"] == 16] == before
+
+
+def test_a_contest_is_of_one_machine(cut_short, resumed):
+    folder, _, _ = cut_short
+    machines = {}
+    for row in rows(folder / "run"):
+        machines.setdefault((row["group"], row["block_size"]), set()).add(row["machine"])
+    assert [len(found) for found in machines.values()] == [1, 1, 1]
+
+
+def test_calls_run_side_by_side_on_machines_and_one_that_raises_is_told(address, tmp_path):
+    command = [sys.executable, "-c", MEETING, address, str(tmp_path)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert ended.returncode == 0, ended.stderr
+    answers = json.loads(ended.stdout)
+    assert len({answer["node"] for _, _, answer in answers if "node" in answer}) == 2
+    assert [[number, answer] for place, number, answer in answers if place == 2] == [
+        [number, {"failed": "out of paper"}] for number in (1, 2, 3)
+    ]
 
 
 def sweep(folder, *arguments):
