@@ -11,6 +11,7 @@ from importlib import metadata
 from pathlib import Path
 
 FOLDER = Path(".venvs")
+MAX_LOCK_BYTES = 1 << 20
 CLONE = Path(__file__).parents[2]
 
 
@@ -41,10 +42,14 @@ def locked(lock: Path) -> dict[str, str]:
     """Versions by package, from lines ``name==version``.
 
     Raises:
-        ValueError: a line that is something else.
+        ValueError: a line that is something else, or a file that is longer than a lock can be.
     """
+    with lock.open("rb") as file:
+        listed = file.read(MAX_LOCK_BYTES + 1)
+    if len(listed) > MAX_LOCK_BYTES:
+        raise ValueError(f"{lock}: is longer than {MAX_LOCK_BYTES:,} bytes")
     found = {}
-    for number, line in enumerate(lock.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(listed.decode("utf-8-sig").splitlines(), 1):
         text = line.partition("#")[0].strip()
         if not text:
             continue

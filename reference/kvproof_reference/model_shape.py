@@ -10,6 +10,8 @@ LAYERS = ("num_hidden_layers", "n_layer", "num_layers")
 QUERY_HEADS = ("num_attention_heads", "n_head")
 KV_HEADS = ("num_key_value_heads", "num_kv_heads", "n_head_kv")
 HIDDEN = ("hidden_size", "n_embd", "d_model")
+LARGEST = 2**31 - 1
+"""Of any number here; sizes that are made of them stay exact, and within floating point."""
 LAYERS_WITHOUT_KV = frozenset({"linear_attention", "mamba", "conv", "recurrent"})
 """``layer_types`` that keep a state of fixed size instead of keys and values."""
 
@@ -88,6 +90,8 @@ def _num_layers(text: Mapping[str, Any]) -> int:
     kinds = text.get("layer_types")
     if not isinstance(kinds, Sequence) or isinstance(kinds, str):
         return _number(text, LAYERS)
+    if not all(isinstance(kind, str) for kind in kinds):
+        raise ValueError(f"config.json: layer_types must be a list of names, got {kinds!r}")
     if not (num_with_kv := sum(kind not in LAYERS_WITHOUT_KV for kind in kinds)):
         raise ValueError(f"config.json: layer_types has no layer that keeps keys and values: {sorted(set(kinds))}")
     return num_with_kv
@@ -125,4 +129,6 @@ def _number(text: Mapping[str, Any], names: Sequence[str]) -> int:
     value = text[name]
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ValueError(f"config.json: field {name!r} must be a positive whole number, got {value!r}")
+    if value > LARGEST:
+        raise ValueError(f"config.json: field {name!r} is larger than {LARGEST:,}, which can't be meant")
     return value

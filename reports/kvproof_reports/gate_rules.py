@@ -29,6 +29,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from kvproof_reports.bounded import TOML_BYTES, read_text
 from kvproof_reports.statistics import CONFIDENCE, THRESHOLD
 
 FAIL, WARN, OFF = ACTIONS = ("fail", "warn", "off")
@@ -70,8 +71,8 @@ def read_rules(path: Path) -> Rules:
         RulesError: no such file, not TOML, or a table, key or value that means nothing.
     """
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        document = tomllib.loads(read_text(path, TOML_BYTES))
+    except (OSError, ValueError, RecursionError) as error:  # of which TOMLDecodeError is but one
         raise RulesError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
     _check_keys(f"{path}", document, (*RULES, "implementation"))
     exceptions = _table(f"{path}: [implementation]", document.pop("implementation", {}))

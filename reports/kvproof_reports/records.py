@@ -6,17 +6,17 @@ it measured, and two pytest processes that follow each other may share one run.
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import json
-import os
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from kvproof_reports.appending import TORN as _TORN
+from kvproof_reports.appending import Appender
+from kvproof_reports.content import lines_of
 from kvproof_reports.older import upgraded
 from kvproof_reports.schema import COMMON, KINDS, SCHEMA_VERSION
 from kvproof_reports.validate import RecordError, complete, faults, from_json, to_json
@@ -24,9 +24,7 @@ from kvproof_reports.validate import RecordError, complete, faults, from_json, t
 __all__ = ["FILE_NAME", "SCHEMA_VERSION", "RecordError", "Run", "RunWriter", "read_run", "record_id"]
 
 FILE_NAME = "results.jsonl"
-
-_TORN = b" <torn>\n"
-"""Ends a line whose writer died in the middle of it. A whole record ends with a brace, so the two can't be confused."""
+MOST_FAULTS = 1000
 
 
 def record_id(run_id: str, kind: str, record: Mapping[str, Any]) -> str:
@@ -47,13 +45,14 @@ class RunWriter:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.path = self.folder / FILE_NAME
         self.run_id = run_id or self.folder.resolve().name
-        _close_torn_line(self.path)
+        self.appender = Appender(self.path)
 
     def write(self, kind: str, /, **fields: Any) -> dict[str, Any]:
         """Append one record and return it, complete.
 
         Raises:
             RecordError: naming each faulty field; nothing is written.
+            OSError: the file doesn't take it now; it waits for the next call, in ``appender.waiting``.
         """
         if reserved := sorted(set(fields) & (set(COMMON) - {"time_utc"})):
             raise RecordError(f"{kind} record: {reserved[0]}: is set by the writer")
@@ -69,27 +68,8 @@ class RunWriter:
             raise RecordError("\n".join(f"{kind} record: {what}" for what in wrong))
         record["record_id"] = record_id(self.run_id, kind, record)
         record = complete(record)
-        _append(self.path, (json.dumps(to_json(record), allow_nan=False) + "\n").encode("ascii"))
+        self.appender.append((json.dumps(to_json(record), allow_nan=False) + "\n").encode("ascii"))
         return record
-
-
-def _append(path: Path, line: bytes) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    try:
-        if os.write(descriptor, line) != len(line):
-            raise OSError(f"{path}: only a part of a record could be written; is the disk full?")
-    finally:
-        os.close(descriptor)
-
-
-def _close_torn_line(path: Path) -> None:
-    if not path.exists() or path.stat().st_size == 0:
-        return
-    with path.open("rb") as file:
-        file.seek(-1, os.SEEK_END)
-        if file.read(1) == b"\n":
-            return
-    _append(path, _TORN)
 
 
 @dataclass(frozen=True)
@@ -114,21 +94,23 @@ def read_run(folder_or_file: str | Path) -> Run:
     """Read and check a whole run.
 
     Raises:
-        RecordError: ``file:line: field: what`` for every fault; or there is no such file, or nothing in it.
+        RecordError: ``file:line: field: what`` for every fault, up to MOST_FAULTS; or there is no such file, nothing in
+            it, or more than a run can have written.
     """
     path = _results_file(Path(folder_or_file))
     records: list[dict[str, Any]] = []
     notes: list[str] = []
     wrong: list[str] = []
-    lines = _content(path).split(b"\n")
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(lines_of(path), start=1):
         record, problems = _parse(line)
         if record is not None:
             problems = faults(record) or _other_run(record, records)
-        elif problems and (line.endswith(_TORN[:-1]) or number == len(lines)):
+        elif problems and (line.endswith(_TORN) or not line.endswith(b"\n")):
             notes.append(f"{path.name}:{number}: torn line left out: the run was killed while writing it")
             continue
         wrong += [f"{path}:{number}: {problem}" for problem in problems]
+        if len(wrong) > MOST_FAULTS:
+            break
         if record is not None and not problems:
             records.append(complete(upgraded(record)))
     if wrong or not records:
@@ -145,23 +127,14 @@ def _results_file(given: Path) -> Path:
     return path if path.is_file() else packed
 
 
-def _content(path: Path) -> bytes:
-    if path.suffix != ".gz":
-        return path.read_bytes()
-    try:
-        return gzip.decompress(path.read_bytes())
-    except (OSError, EOFError, zlib.error) as error:
-        raise RecordError(f"{path}: can't be unpacked: {error}") from None
-
-
 def _parse(line: bytes) -> tuple[dict[str, Any] | None, list[str]]:
     """The record of a line, or what is wrong with it; neither for an empty line."""
-    text = line.removesuffix(_TORN[:-1]).strip()
+    text = line.removesuffix(_TORN).strip()
     if not text:
         return None, []
     try:
         record = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         return None, [f"line: not JSON ({error})"]
     return (from_json(record), []) if isinstance(record, dict) else (None, ["line: not a JSON object"])
 

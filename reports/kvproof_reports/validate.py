@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import math
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
@@ -77,8 +78,12 @@ def _short(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, int) and _is_signed(value)
+
+
 def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return _is_integer(value) and value >= 0
 
 
 def _is_number(value: Any) -> bool:
@@ -86,7 +91,8 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_signed(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    """Within floating point: JSON has integers of any length, and a figure that is told is made of floats."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
 def _are_samples(value: Any) -> bool:
@@ -110,7 +116,7 @@ TYPES: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     "time": ("an ISO 8601 time with its offset", _is_time),
     "texts": ("a list of texts", lambda value: _is_list(value, lambda one: isinstance(one, str))),
     "flag": ("true or false", lambda value: isinstance(value, bool)),
-    "integer": ("an integer", lambda value: isinstance(value, int) and not isinstance(value, bool)),
+    "integer": ("an integer", _is_integer),
     "count": ("an integer >= 0", _is_count),
     "number": ("a finite number >= 0 (write null for what can't be measured)", _is_number),
     "signed": ("a finite number", _is_signed),

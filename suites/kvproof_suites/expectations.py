@@ -20,8 +20,10 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from kvproof_impls.registry import Implementation
+from kvproof_reports.bounded import TOML_BYTES, read_text
 from kvproof_suites.isolation.death import STATUSES as DEATHS
 from kvproof_suites.laws import LAWS
+from kvproof_suites.options import TIERS
 from kvproof_suites.select import implementation_of, law_of
 
 STATUSES = {
@@ -53,12 +55,12 @@ class Expectation:
     def names(self, item: pytest.Item) -> bool:
         return self.law in (None, law_of(item)) and fnmatch.fnmatch(item.nodeid, self.test)
 
+    def shows_in(self, tier: str) -> bool:
+        return TIERS.index(self.tier) <= TIERS.index(tier)
+
     @property
     def told(self) -> str:
         return f"{self.status}: {self.reason}" + (f" ({self.link})" if self.link else "")
-
-    def shows_in(self, tier: str) -> bool:
-        return TIERS.index(self.tier) <= TIERS.index(tier)
 
     @property
     def exceptions(self) -> tuple[type[BaseException], ...]:
@@ -79,14 +81,16 @@ def read_expectations(path: Path) -> list[Expectation]:
         pytest.UsageError: naming the file, the entry and the field that is wrong.
     """
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        document = tomllib.loads(read_text(path, TOML_BYTES))
+    except (OSError, ValueError, RecursionError) as error:  # of which TOMLDecodeError is but one
         raise pytest.UsageError(f"{path}: {error}") from None
     if unknown := set(document) - {"expect"}:
         raise pytest.UsageError(f"{path}: unknown table {sorted(unknown)[0]!r}; entries are written under [[expect]]")
     entries = document.get("expect", [])
     if not isinstance(entries, list):
         raise pytest.UsageError(f"{path}: [expect] is one table; entries are written under [[expect]]")
+    if not all(isinstance(entry, dict) for entry in entries):
+        raise pytest.UsageError(f"{path}: expect holds what is no table; entries are written under [[expect]]")
     return [read_entry(f"{path}: [[expect]] {number}", entry) for number, entry in enumerate(entries, 1)]
 
 
@@ -113,7 +117,7 @@ def read_entry(where: str, entry: Mapping[str, Any]) -> Expectation:
     except InvalidSpecifier:
         text = f"{where}: versions {expectation.versions!r} is no version specifier, such as '>=2.7,<2.9'"
         raise pytest.UsageError(text) from None
-    except (ImportError, AttributeError, TypeError) as error:
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
         raise pytest.UsageError(f"{where}: raises {expectation.raises!r} names no exception: {error}") from None
     return expectation
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -14,6 +15,10 @@ from kvproof_suites.allocator.history import History, Operation
 FIRST_LINE = 2
 """Of the operations; line 1 says what the allocator is made with."""
 ERRORS = ("KeyError", "ValueError", "MemoryError")
+MOST_LINE_BYTES = 1 << 24
+"""A prompt of a million tokens takes half of it."""
+MOST = {"num_blocks": 1 << 24, "block_size": 1 << 24}
+"""An allocator is made of these before anything else is read."""
 RESULTS = "null, a number, [source, destination] pairs, or the slots and copies of a step"
 
 
@@ -37,19 +42,30 @@ class Source:
         Of a process that died the last line may be torn. It stands for an operation without a result where its
         arguments are complete, and is passed over where not.
         """
-        with self.path.open(encoding="utf-8") as file:
-            file.readline()
-            for line, text in enumerate(file, FIRST_LINE):
-                if text.strip() and (operation := read_line(self.path, line, text)) is not None:
-                    yield line, operation
+        for line, text in lines_of(self.path):
+            if line >= FIRST_LINE and text.strip() and (operation := read_line(self.path, line, text)) is not None:
+                yield line, operation
 
     def torn_line(self) -> int | None:
         """The number of a last line that ends before its JSON does."""
         last, number_of_lines = "", 0
-        with self.path.open(encoding="utf-8") as file:
-            for number_of_lines, last in enumerate(file, 1):  # noqa: B007, both of the last line
-                pass
+        for number_of_lines, last in lines_of(self.path):  # noqa: B007, both of the last line
+            pass
         return number_of_lines if number_of_lines >= FIRST_LINE and is_torn(last) else None
+
+
+def lines_of(path: Path) -> Iterator[tuple[int, str]]:
+    """(line number from 1, its text with its end); raises HistoryError for one that is too long or not UTF-8."""
+    with path.open("rb") as file:
+        for line, raw in enumerate(iter(partial(file.readline, MOST_LINE_BYTES + 1), b""), 1):
+            if len(raw) > MOST_LINE_BYTES:
+                raise HistoryError(
+                    f"{path}:{line}: is longer than {MOST_LINE_BYTES:,} bytes; give one operation a line"
+                )
+            try:
+                yield line, raw.decode("utf-8-sig" if line == 1 else "utf-8")
+            except UnicodeDecodeError as error:
+                raise HistoryError(f"{path}:{line}: byte {error.start + 1} of the line is not UTF-8") from None
 
 
 def is_history(path: Path) -> bool:
@@ -63,14 +79,17 @@ def is_history(path: Path) -> bool:
 
 def open_history(path: Path) -> Source:
     """Raises HistoryError for a fault of the first line, and OSError."""
-    with path.open(encoding="utf-8") as file:
-        try:
-            head = parse(path, 1, file.readline())
-        except RecursionError:
-            fail(path, 1, MARK, "is not to be found among so many lists in lists")
+    _, first = next(lines_of(path), (1, ""))
+    try:
+        head = parse(path, 1, first)
+    except RecursionError:
+        fail(path, 1, MARK, "is not to be found among so many lists in lists")
     if head.get(MARK) not in READABLE:
         fail(path, 1, MARK, f"is {head.get(MARK)!r}; this kvproof reads versions {', '.join(map(str, READABLE))}")
     sizes = {name: number(path, 1, head, name, least=1) for name in ("num_blocks", "block_size")}
+    for name, most in MOST.items():
+        if sizes[name] > most:
+            fail(path, 1, name, f"is {sizes[name]:,}; no pool has more than {most:,}")
     if not isinstance(head.get("late", False), bool):
         fail(path, 1, "late", f"is {head['late']!r}; it must be true or false")
     return Source(path, **sizes, late=head.get("late", False), law=head.get("law"))
@@ -88,27 +107,27 @@ def is_torn(text: str) -> bool:
         return False
     try:
         json.loads(text)
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):
         return True
     return False
 
 
 def read_line(path: Path, line: int, text: str) -> Operation | None:
-    if not is_torn(text):
-        try:
-            return read_operation(path, line, parse(path, line, text))
-        except RecursionError:
-            raise HistoryError(f"{path}:{line}: no history: lists in lists, too many to read") from None
     try:
-        record = json.loads(text + "}")  # the recorder writes the arguments first, then what came of it
-    except json.JSONDecodeError:
-        return None
-    return replace(read_operation(path, line, record), ended=False)
+        if not is_torn(text):
+            return read_operation(path, line, parse(path, line, text))
+        try:
+            record = json.loads(text + "}")  # the recorder writes the arguments first, then what came of it
+        except ValueError:
+            return None
+        return replace(read_operation(path, line, record), ended=False) if isinstance(record, dict) else None
+    except RecursionError:
+        raise HistoryError(f"{path}:{line}: no history: lists in lists, too many to read") from None
 
 
 def read_operation(path: Path, line: int, record: dict[str, Any]) -> Operation:
     name = record.get("op")
-    if name not in FIELDS:
+    if not isinstance(name, str) or name not in FIELDS:
         fail(path, line, "op", f"is {name!r}; known: {', '.join(FIELDS)}")
     if unknown := set(record) - {"op", "returned", "raised", "free", "must_raise", *FIELDS[name]}:
         fail(path, line, sorted(unknown)[0], f"is no field of {name}; known: {', '.join(FIELDS[name])}")
@@ -176,6 +195,8 @@ def parse(path: Path, line: int, text: str) -> dict[str, Any]:
         found = json.loads(text)
     except json.JSONDecodeError as error:
         raise HistoryError(f"{path}:{line}: no JSON: {error.msg} at column {error.colno}") from None
+    except ValueError as error:  # a number of too many digits
+        raise HistoryError(f"{path}:{line}: no JSON: {error}") from None
     if not isinstance(found, dict):
         raise HistoryError(f"{path}:{line}: {found!r} is no JSON object")
     return found

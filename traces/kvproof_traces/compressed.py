@@ -16,6 +16,8 @@ from typing import IO, Any
 GZIP_MAGIC = b"\x1f\x8b"
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 CHUNK_BYTES = 1 << 17
+ZSTD_CHUNK_BYTES = 1 << 10
+"""Packed, at a time: a block of 4 bytes may stand for 128 KiB, so that this is 32 MiB at most."""
 
 
 class Truncated(ValueError):
@@ -112,7 +114,7 @@ def _gzip_chunks(file: IO[bytes]) -> Iterator[bytes]:
 def _zstd_chunks(file: IO[bytes], zstandard: Any) -> Iterator[bytes]:
     """By frames: the library's own stream reader takes a cut-off frame for the end of the file."""
     decoder, packed = None, b""
-    while packed or (packed := file.read(CHUNK_BYTES)):
+    while packed or (packed := file.read(ZSTD_CHUNK_BYTES)):
         decoder = decoder or zstandard.ZstdDecompressor().decompressobj()
         try:
             chunk = decoder.decompress(packed)

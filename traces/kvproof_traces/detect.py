@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from kvproof_traces.mooncake_variants import AIPERF_FIELDS
 
 NUM_ROWS = 64
 """JSON rows looked at: an optional field need not be in the first of them."""
+NUM_BYTES = 1 << 22
+"""Of those rows together, the last one not counted: they are in memory at the same time."""
 
 TABLES = {azure.HEADER: "azure", azure.MULTIMODAL_HEADER: "azure-multimodal"}
 COLUMNS = {"burstgpt": burstgpt.COLUMNS, "vidur": vidur.VIDUR, "sarathi": vidur.SARATHI}
@@ -46,7 +49,7 @@ def detect(path: str | Path) -> str:
         raise TraceError(path, 1, "file", str(error), "get the whole file again") from None
     if start == b"[":  # not to be read by lines: it may be one
         return _json_list(path)
-    first = list(islice(raw_lines(path), NUM_ROWS))
+    first = list(_first_lines(path))
     if start == b"{":
         return _json_lines(path, first)
     header = line_text(path, *first[0]) if first else ""
@@ -55,6 +58,15 @@ def detect(path: str | Path) -> str:
     if name is None:
         raise _unknown(path, "header", f"starts with {header[:60]!r}" if header else "is missing")
     return name
+
+
+def _first_lines(path: str | Path) -> Iterator[tuple[int, bytes]]:
+    num_bytes = 0
+    for number, raw in islice(raw_lines(path), NUM_ROWS):
+        yield number, raw
+        num_bytes += len(raw)
+        if num_bytes > NUM_BYTES:
+            return
 
 
 def _json_list(path: str | Path) -> str:

@@ -13,7 +13,8 @@ from kvproof_traces.json_rows import STRICT
 from kvproof_traces.lines import TraceError
 
 BLANK = " \t\r\n"
-MAX_ELEMENT_CHARS = 1 << 28
+MAX_ELEMENT_CHARS = 1 << 24
+"""As of a line: an element is parsed in one piece."""
 
 
 def array_elements(path: str | Path) -> Iterator[tuple[int, Any]]:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from kvproof_traces.compressed import Truncated, open_bytes
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+MAX_LINE_BYTES = 1 << 24
+"""Of one row: a prompt of a million tokens takes a third of it, as text or as hash ids. A file without a line's end
+would be held in memory whole."""
 
 
 class TraceError(ValueError):
@@ -34,12 +38,15 @@ def raw_lines(path: str | Path) -> Iterator[tuple[int, bytes]]:
     Both line ends are accepted, as is a last line without one, and a byte order mark before the first.
 
     Raises:
-        TraceError: a compressed file that ends too early or is damaged.
+        TraceError: a compressed file that ends too early or is damaged, or a line of more than ``MAX_LINE_BYTES``.
     """
     number = 0
     with open_bytes(path) as file:
         try:
-            for number, raw in enumerate(file, start=1):
+            for number, raw in enumerate(iter(partial(file.readline, MAX_LINE_BYTES + 1), b""), start=1):
+                if len(raw) > MAX_LINE_BYTES:
+                    what = f"is longer than {MAX_LINE_BYTES:,} bytes"
+                    raise TraceError(path, number, "line", what, "give one request a line")
                 if number == 1:
                     raw = raw.removeprefix(BYTE_ORDER_MARK)
                 yield number, raw.removesuffix(b"\n").removesuffix(b"\r")

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+MAX_BYTES = 1 << 26
+MAX_SLOTS = 2**31 - 1
+"""Slots of a pool, which a slot mapping numbers with 32 bits in most engines."""
 
 
 class TablesError(ValueError):
@@ -49,11 +54,18 @@ def read_tables(path: str | Path) -> BlockTables:
 
     Raises:
         TablesError: not JSON, a field missing, unknown or of another kind, an entry outside the pool, a table too
-            short for its context, or a block twice in one sequence; names the field and the row.
+            short for its context, a block twice in one sequence, or a pool or file that is too large; names the field
+            and the row.
         OSError: no such file.
     """
     try:
-        data = json.loads(Path(path).read_text(encoding="utf-8"))
+        with open(path, "rb") as file:
+            text = file.read(MAX_BYTES + 1)
+        if len(text) > MAX_BYTES:
+            raise TablesError(path, "file", f"is longer than {MAX_BYTES:,} bytes")
+        data = json.loads(text.decode("utf-8-sig"))
+    except TablesError:
+        raise
     except (ValueError, RecursionError) as error:
         raise TablesError(path, "file", f"is not JSON ({error})") from None
     _check(path, data)
@@ -73,6 +85,8 @@ def _check(path: str | Path, data: Any) -> None:
     for field in ("block_size", "num_blocks"):
         if not _whole(data[field], 1):
             raise TablesError(path, field, f"{data[field]!r} is not a number of at least 1")
+    if data["block_size"] * data["num_blocks"] > MAX_SLOTS:
+        raise TablesError(path, "num_blocks", f"makes a pool of more than {MAX_SLOTS:,} slots")
     for field in ("block_tables", "context_lens"):
         if type(data[field]) is not list:
             raise TablesError(path, field, "is not a list")
@@ -94,7 +108,7 @@ def _check_row(path: str | Path, field: str, row: Any, length: int, data: dict[s
     if len(row) * data["block_size"] < length:
         raise TablesError(path, field, f"{len(row)} blocks of {data['block_size']} can't hold {length} tokens")
     if len(set(row)) < len(row):
-        twice = next(block for block in row if row.count(block) > 1)
+        (twice, _), *_ = Counter(row).most_common(1)
         raise TablesError(path, field, f"block {twice} appears twice in one sequence")
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from kvproof_reports.bounded import JSON_BYTES, read_text
 from kvproof_suites import options
 from kvproof_suites.bench.cells import Cell, HostCell, kernel_cells
 from kvproof_suites.bench.heads import Heads, heads_of_model
@@ -114,13 +115,13 @@ def host_cells(profile: Profile) -> list[HostCell]:
 def read_model(path: Path, device: str) -> tuple[Heads, int]:
     """Heads and layers of a Hugging Face ``config.json``."""
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
+        config = json.loads(read_text(path, JSON_BYTES))
         if not isinstance(config, dict):
             raise ValueError(f"holds a {type(config).__name__}, not an object")
         return heads_of_model(config, device)
     except OSError as error:
         raise ProfileError(f"--model: {path}: {error.strerror}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ProfileError(f"--model: {path}: {error}") from None
 
 

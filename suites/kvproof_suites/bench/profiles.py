@@ -31,6 +31,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from kvproof_reports.bounded import TOML_BYTES, read_text
+
 SHIPPED = ("quick", "paper", "full")
 SWEEPS = ("attention", "write", "copy")
 
@@ -147,17 +149,22 @@ def read_profile(name_or_file: str) -> Profile:
         return parse_profile(text, f"{name_or_file}.toml", name_or_file)
     path = Path(name_or_file)
     try:
-        return parse_profile(path.read_text(encoding="utf-8"), str(path), path.stem)
+        text = read_text(path, TOML_BYTES)
     except OSError as error:
         raise ProfileError(
             f"{name_or_file}: {error.strerror}; give one of {', '.join(SHIPPED)}, or a TOML file"
         ) from None
     except UnicodeDecodeError:
         raise ProfileError(f"{name_or_file}: is not text in UTF-8") from None
+    except ValueError as error:
+        raise ProfileError(f"{name_or_file}: {error}") from None
+    return parse_profile(text, str(path), path.stem)
 
 
 def parse_profile(text: str, file: str, name: str) -> Profile:
     try:
         return _Reader(file).profile(tomllib.loads(text), name)
-    except tomllib.TOMLDecodeError as error:
+    except ProfileError:
+        raise
+    except (ValueError, RecursionError) as error:  # a number of too many digits is no TOMLDecodeError
         raise ProfileError(f"{file}: is not TOML: {error}") from None

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from kvproof_reports.bounded import JSON_BYTES, read_text
+
 GIB = 2**30
 
 
@@ -20,8 +22,9 @@ def weight_bytes(config: Path | None, gib: float | None) -> int:
     index = config.with_name("model.safetensors.index.json") if config else None
     if index is None or not index.exists():
         raise ValueError("--weights is missing: GiB of the model's weight files")
-    size = read_config(index).get("metadata", {}).get("total_size")
-    if not isinstance(size, int):
+    told = read_config(index).get("metadata")
+    size = told.get("total_size") if isinstance(told, Mapping) else None
+    if type(size) is not int or size < 0:
         raise ValueError(f"{index}: metadata.total_size is not a number of bytes; give --weights")
     return size
 
@@ -38,10 +41,10 @@ def kv_dtype(asked: str, model: Mapping[str, Any]) -> str:
 
 def read_config(path: Path) -> Mapping[str, Any]:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(read_text(path, JSON_BYTES))
     except OSError as error:
         raise ValueError(f"{path}: {error.strerror}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: is not JSON ({error})") from None
     if not isinstance(found, dict):
         raise ValueError(f"{path}: holds a {type(found).__name__}, not an object")
