@@ -44,7 +44,7 @@ ABSENT = "not-available"
 @click.option("--limit", type=click.IntRange(1), default=LIMIT_SECONDS, show_default=True, help="Seconds for each.")
 @click.option("--results", type=click.Path(path_type=Path), help="Of an earlier run: who is in it is not judged again.")
 def main(impl: str, tier: str, published: Path, limit: int, results: Path | None) -> None:
-    names = checks.names_of(impl)
+    names = publish.names_of_folders(checks.names_of(impl))
     folder = results or Path("results", f"{datetime.now(UTC):%Y%m%d-%H%M%S}-matrix")
     folder.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(max_workers=2) as pool:

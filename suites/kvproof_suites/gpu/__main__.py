@@ -58,7 +58,7 @@ def main(
     results: Path | None,
     dry_run: bool,
 ) -> None:
-    implementations = impl.replace(",", " ").split()
+    implementations = publish.names_of_folders(impl.replace(",", " ").split())
     folder = results or Path("results", f"{datetime.now(UTC):%Y%m%d-%H%M%S}-gpu")
     listed = steps(implementations, folder, trace, OURS, tier, missing=(lambda name: None) if dry_run else absent)
     if dry_run:

@@ -10,6 +10,8 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+import click
+
 from kvproof_reports.records import FILE_NAME, RunWriter, read_run
 from kvproof_reports.schema import COMMON
 from kvproof_suites.cli import publishing, run_folders
@@ -35,6 +37,18 @@ def claim(parent: Path, name: str) -> Path:
             continue
         return folder
     raise FileExistsError(f"{parent / name}: a thousand runs of one day")
+
+
+def names_of_folders(names: Sequence[str]) -> list[str]:
+    """``names`` of implementations, of which each becomes a folder of the run.
+
+    Raises:
+        click.UsageError: one that would lie elsewhere.
+    """
+    for name in names:
+        if name in ("", ".", "..") or set(name) & {"/", "\\", "\0"}:
+            raise click.UsageError(f"--impl: {name!r} can't name a folder; give a name, or package.module:factory")
+    return list(names)
 
 
 def with_records(run: Path, names: Sequence[str]) -> list[str]:

@@ -1,0 +1,89 @@
+"""``kvproof report`` on a stranger's results: what they name is shown, and neither imported, run nor written to."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from kvproof_suites.gpu.publish import names_of_folders
+from kvproof_suites.repro.keep import write
+
+RECORD = {
+    "schema_version": 2,
+    "kind": "law",
+    "run_id": "../../escaped",
+    "record_id": "/etc/escaped",
+    "time_utc": "2026-01-01T00:00:00+00:00",
+    "law": "../escaped",
+    "sentence": "it holds",
+    "test": "escaped::test_it",
+    "implementation": "evil_module:factory",
+    "outcome": "broken",
+    "reason": "../../escaped",
+    "seconds": 0.5,
+}
+WATCHED = """
+import sys
+seen = []
+def hook(event, args):
+    if event in ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.fork", "socket.connect"):
+        seen.append((event, str(args)[:80]))
+    if event == "open" and isinstance(args[1], str) and set(args[1]) & set("wax+"):
+        seen.append(("write", str(args[0])))
+sys.addaudithook(hook)
+from kvproof_suites.cli import main
+try:
+    main(["report", "results", "--output=report"], standalone_mode=False)
+finally:
+    assert "evil_module" not in sys.modules
+    print("SEEN", __import__("json").dumps(seen))
+"""
+
+
+def test_a_report_runs_imports_and_reaches_nothing_that_the_results_name(tmp_path: Path) -> None:
+    results = tmp_path / "work" / "results"
+    results.mkdir(parents=True)
+    (results / "results.jsonl").write_text(json.dumps(RECORD) + "\n")
+    (tmp_path / "work" / "evil_module.py").write_text("open('ran', 'w')\nfactory = None\n")
+    ended = subprocess.run(
+        [sys.executable, "-c", WATCHED], cwd=tmp_path / "work", capture_output=True, text=True, check=False, timeout=200
+    )
+    assert ended.returncode == 0, ended.stderr
+    seen = json.loads(ended.stdout.partition("SEEN ")[2])
+    written = {Path(what).name for event, what in seen if event == "write" and ".pyc" not in what}
+    assert [event for event, _ in seen if event != "write"] == []
+    assert {name for name in written if not name.endswith(".pyc") and ".pyc." not in name} == {
+        "report.md",
+        "report.html",
+    }
+    files = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+    assert files == {
+        f"work/{name}" for name in ("evil_module.py", "results/results.jsonl", "report/report.md", "report/report.html")
+    }
+
+
+@pytest.mark.parametrize("name", ["../x:kernel", "/tmp/x", "a/b", "..", ".", "a\\b", ""])
+def test_an_implementation_whose_name_would_leave_the_folder_of_results_is_refused(name: str) -> None:
+    with pytest.raises(click.UsageError, match="can't name a folder"):
+        names_of_folders([name])
+
+
+@pytest.mark.parametrize("name", ["torch", "package.module:factory", "my-kernel"])
+def test_other_names_are_folders(name: str) -> None:
+    assert names_of_folders([name]) == [name]
+
+
+def test_a_law_that_is_called_like_a_path_leaves_nothing_outside_of_the_run(tmp_path: Path) -> None:
+    class Item:
+        nodeid = "x::test"
+
+        def get_closest_marker(self, name: str) -> object:
+            return pytest.mark.law("../../../escaped").mark
+
+    kept = write(tmp_path / "run", Item(), "py", "text")  # type: ignore[arg-type]
+    assert kept.parent == tmp_path / "run" / "repro"
