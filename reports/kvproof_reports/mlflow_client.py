@@ -7,6 +7,7 @@ import os
 import re
 import socket
 import ssl
+import time
 import urllib.request
 import warnings
 from collections.abc import Iterator
@@ -23,6 +24,9 @@ DEFAULT_URI = "sqlite:///mlflow.db"
 
 ANSWER_SECONDS = 4
 """For the first answer of a server. MLflow would ask for minutes, and for as long whether a database is there."""
+
+TURN_SECONDS = 120
+"""For others to have sent their runs to the same SQLite file; one takes a few seconds."""
 
 PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
 """Databases that answer a connection, and where, unless the URI says it."""
@@ -70,8 +74,11 @@ def database_file(uri: str) -> Path | None:
 
 @contextmanager
 def alone(uri: str) -> Iterator[None]:
-    """One process at a time of those that send to one SQLite file: two that make MLflow's tables at once both fail."""
-    import fcntl
+    """One process at a time of those that send to one SQLite file: two that make MLflow's tables at once both fail.
+
+    Raises:
+        Unreachable: another process has been sending for TURN_SECONDS.
+    """
 
     if (file := database_file(uri)) is None:
         yield
@@ -79,10 +86,22 @@ def alone(uri: str) -> Iterator[None]:
     file.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(file.parent, os.O_RDONLY)  # locks of the file itself are SQLite's
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        _wait_for_turn(descriptor)
         yield
     finally:
         os.close(descriptor)
+
+
+def _wait_for_turn(descriptor: int) -> None:
+    import fcntl
+
+    deadline = time.monotonic() + TURN_SECONDS
+    while time.monotonic() < deadline:
+        try:
+            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(TURN_SECONDS / 1000)
+    raise Unreachable(f"another process has been sending to it for {TURN_SECONDS} s")
 
 
 @contextmanager

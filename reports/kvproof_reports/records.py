@@ -14,8 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from kvproof_reports.appending import TORN as _TORN
-from kvproof_reports.appending import Appender
+from kvproof_reports.appending import TORN, Appender
 from kvproof_reports.content import lines_of
 from kvproof_reports.older import upgraded
 from kvproof_reports.schema import COMMON, KINDS, SCHEMA_VERSION
@@ -105,7 +104,7 @@ def read_run(folder_or_file: str | Path) -> Run:
         record, problems = _parse(line)
         if record is not None:
             problems = faults(record) or _other_run(record, records)
-        elif problems and (line.endswith(_TORN) or not line.endswith(b"\n")):
+        elif problems and (line.endswith(TORN) or not line.endswith(b"\n")):
             notes.append(f"{path.name}:{number}: torn line left out: the run was killed while writing it")
             continue
         wrong += [f"{path}:{number}: {problem}" for problem in problems]
@@ -129,7 +128,7 @@ def _results_file(given: Path) -> Path:
 
 def _parse(line: bytes) -> tuple[dict[str, Any] | None, list[str]]:
     """The record of a line, or what is wrong with it; neither for an empty line."""
-    text = line.removesuffix(_TORN).strip()
+    text = line.removesuffix(TORN).strip()
     if not text:
         return None, []
     try:

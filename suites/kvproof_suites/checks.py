@@ -82,11 +82,15 @@ def check_numbers(config: pytest.Config) -> None:
         read_churn(Path(path))
 
 
-def claim_folder(folder: Path) -> None:
+def claim_folder(folder: Path) -> int:
+    """Make it, and keep its records to this process: the descriptor that is returned stays open as long as that."""
+    from kvproof_reports.appending import Busy, hold
+
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with (folder / "results.jsonl").open("a", encoding="utf-8"):
-            pass
+        return hold(folder / "results.jsonl")
+    except Busy as error:
+        raise pytest.UsageError(f"--results={folder}: {error.strerror}; wait for it, or name another folder") from None
     except OSError as error:
         raise pytest.UsageError(f"--results={folder}: {error.strerror}; name a folder that can be written") from None
 

@@ -14,7 +14,7 @@ import pytest
 from kvproof_impls.registry import Implementation
 from kvproof_suites import checks, failures, options, summary
 from kvproof_suites.environment import describe
-from kvproof_suites.exit_codes import LAW_BROKEN, NOTHING_VERIFIED
+from kvproof_suites.exit_codes import INTERNAL_ERROR, LAW_BROKEN, NOTHING_VERIFIED
 from kvproof_suites.expectations import EXPECTED, apply_expectations
 from kvproof_suites.isolation.isolated import isolate
 from kvproof_suites.laws import LAWS
@@ -78,9 +78,9 @@ class LawRun:
             return
         from kvproof_reports.records import RunWriter
 
-        checks.claim_folder(self.folder)
+        self.claim = checks.claim_folder(self.folder)
         self.writer = RunWriter(self.folder)
-        self.writer.write(
+        self.write(
             "session",
             implementations=[
                 {
@@ -97,6 +97,13 @@ class LawRun:
             command=["pytest", *self.config.invocation_params.args],
             environment=describe(self.device),
         )
+
+    def write(self, kind: str, **fields: Any) -> None:
+        """Append a record. A full disk ends no run: what it doesn't take goes with the next, or is told at the end."""
+        try:
+            self.writer.write(kind, **fields)
+        except OSError as error:
+            self.not_written = error
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
@@ -135,7 +142,7 @@ class LawRun:
         properties: dict[str, Any] = dict(report.user_properties)
         self.num_crashes += report.when == "???"  # how pytest-xdist reports a worker that died
         for record in properties.get("kvproof_records", ()) if report.when == "teardown" else ():
-            self.writer.write("benchmark", **record)
+            self.write("benchmark", **record)
             self.num_benchmarks += record["timed"]
         if "kvproof_law" in properties and (outcome := outcome_of(report)) is not None:
             self.record_law(report, properties, *outcome)
@@ -157,7 +164,7 @@ class LawRun:
             "error_to_bound": None if outcome in ("refused", "not_run") else properties.get("kvproof_error_to_bound"),
         }
         self.laws.append(record)
-        self.writer.write("law", **record)
+        self.write("law", **record)
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
@@ -172,13 +179,15 @@ class LawRun:
         elif (bad_ends or counts["verified"] < least) and exitstatus == pytest.ExitCode.OK:
             session.exitstatus = LAW_BROKEN
         self.verdict = summary.verdict(counts, self.num_benchmarks, int(session.exitstatus), least)
-        self.writer.write(
+        self.write(
             "end",
             exit_code=int(session.exitstatus),
             verdict=self.verdict,
             counts=dict(counts),
             seconds=round(time.monotonic() - self.started, 2),
         )
+        if self.writer.appender.waiting and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = INTERNAL_ERROR
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if not self.writes_records:
@@ -186,8 +195,14 @@ class LawRun:
         for line in self.isolated.left:
             terminalreporter.write_line(line, red=True)
         summary.print_summary(terminalreporter, self.laws, self.verdict, self.folder)
+        if self.writer.appender.waiting:
+            terminalreporter.write_line(summary.not_written(self.writer.appender, self.not_written), red=True)
         if (uri := options.value(self.config, "mlflow")) is not None:
             terminalreporter.write_line(f"kvproof: MLflow: {sent_to_mlflow(self.folder, uri)}")
+
+    def pytest_unconfigure(self) -> None:
+        if hasattr(self, "claim"):
+            os.close(self.claim)
 
 
 def sent_to_mlflow(folder: Path, uri: str) -> str:

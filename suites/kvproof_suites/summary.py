@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from kvproof_reports.appending import Appender
 from kvproof_suites.expectations import STATUSES
 
 OUTCOMES = {
@@ -87,6 +88,16 @@ def errors_to_bounds(laws: Laws) -> Iterable[str]:
             f"largest error ÷ bound of what was verified: {nearest['error_to_bound']:.2g} "
             f"({nearest['law']}, {nearest['implementation']})"
         )
+
+
+def not_written(appender: Appender, error: OSError) -> str:
+    """Of a disk that was full to the end: where the records are instead."""
+    told = f"kvproof: {len(appender.waiting)} records are not in {appender.path}: {error.strerror}"
+    try:
+        elsewhere = appender.save_elsewhere()
+    except OSError as other:
+        return f"{told}; nor in the temporary folder: {other.strerror}; they are lost"
+    return f"{told}; they are in {elsewhere}: make room, then `cat {elsewhere} >> {appender.path}`"
 
 
 def slowest(laws: Laws, shown: int = 10) -> Iterable[str]:
