@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from kvproof_impls.contract import KVPools, Launch
 from kvproof_suites.kernel.attend import Output, attend, require
 from kvproof_suites.kernel.cases import CHUNKED, MIXED, Case, by_tier, decode, prefill
 from kvproof_suites.kernel.drawn import Drawn, draw, judge, place_drawn
+from kvproof_suites.kernel.guards import changed, guarded, guarded_pools
 from kvproof_suites.kernel.pages import step_tensors
 from kvproof_suites.kernel.test_metamorphic import require_same_bits, with_lse_if_declared
 from kvproof_suites.outcome import LawBroken
@@ -24,6 +26,7 @@ CASES = (
     Case(prefill(17, 1, 33)),
     Case(decode(5, 3, 9)),
 )
+STEP_TENSORS = ("block_tables", "context_lens", "query_start", "slot_mapping")
 FULL = (
     Case(CHUNKED, block_size=3),
     Case(decode(5, 500, 1)),
@@ -96,14 +99,16 @@ def test_every_row_of_a_given_output_is_written_and_none_beyond(
     require(kernel, case, "out")
     drawn = draw(case, torch.Generator().manual_seed(seed))
     launch, query, pools = planned(kernel, drawn)
-    padded = torch.full((len(query) + 4, *query.shape[1:]), math.nan, dtype=query.dtype, device=kernel.device)
-    given = padded[: len(query)]
+    padded = torch.full((len(query) + 8, *query.shape[1:]), math.nan, dtype=query.dtype, device=kernel.device)
+    given = padded[4:-4]
     returned = launch(query, pools, given)
     out, lse = returned if return_lse else (returned, None)
     if out.data_ptr() != given.data_ptr():
         raise LawBroken("the launch returned another tensor than the output that it was given")
-    if not padded[len(query) :].isnan().all():
+    if not padded[-4:].isnan().all():
         raise LawBroken("rows past the last query row of the given output were written")
+    if not padded[:4].isnan().all():
+        raise LawBroken("rows before the first query row of the given output were written")
     judge(drawn, kernel, (given, lse), report_ratio)
 
 
@@ -115,14 +120,15 @@ def test_a_launch_changes_none_of_its_inputs(kernel: KernelUnderTest, case: Case
     drawn = draw(case, torch.Generator().manual_seed(seed))
     unowned = drawn.pages.unowned_slots()
     drawn.keys[unowned], drawn.values[unowned] = 7, 7  # so that clearing them shows
-    pools = place_drawn(kernel, drawn)
-    batch, query = step_tensors(drawn.pages, kernel.device), drawn.query.to(kernel.device)
-    given = {"query": query, "key pool": pools.key, "value pool": pools.value}
-    given |= {name: getattr(batch, name) for name in ("block_tables", "context_lens", "query_start", "slot_mapping")}
-    before = {name: tensor.clone() for name, tensor in given.items()}
-    kernel.kernel.plan(drawn.spec, batch)(query, pools)
-    if changed := [name for name, tensor in given.items() if not torch.equal(tensor, before[name])]:
-        raise LawBroken(f"attending changed {', '.join(changed)}")
+    pools, given = guarded_pools(place_drawn(kernel, drawn))
+    batch = step_tensors(drawn.pages, kernel.device)
+    steps = {name: guarded(getattr(batch, name)) for name in STEP_TENSORS}
+    given |= steps | {"query": guarded(drawn.query.to(kernel.device))}
+    between: dict[str, Any] = {name: part.tensor for name, part in steps.items()}
+    batch = replace(batch, **between)
+    kernel.kernel.plan(drawn.spec, batch)(given["query"].tensor, pools)
+    if names := changed(given):
+        raise LawBroken(f"attending changed {', '.join(names)}, or the memory before or past it")
 
 
 @pytest.mark.law("G14")

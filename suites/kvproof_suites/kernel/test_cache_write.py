@@ -22,6 +22,7 @@ from kvproof_suites.kernel.cases import (
     decode,
     prefill,
 )
+from kvproof_suites.kernel.guards import changed, guarded, guarded_pools, left
 from kvproof_suites.kernel.pages import Pages, by_block, by_slot, empty_pools, fill_pool, lay_out, step_tensors
 from kvproof_suites.kernel.scales import powers_of_two, scale_pools
 from kvproof_suites.outcome import LawBroken, refuse
@@ -137,6 +138,27 @@ def test_a_write_changes_exactly_its_slots(kernel: KernelUnderTest, case: Case, 
         require_only(before[name], by_slot(part), [s for s in slots if s >= 0], pages, f"writing, the {name}")
 
 
+GUARDED = (Case(MIXED), QUANTISED[0], QUANTISED[-2])
+
+
+@pytest.mark.law("F1")
+@pytest.mark.parametrize("case", by_tier(GUARDED, (CASES[-1], QUANTISED[-1])))
+def test_a_write_stays_inside_its_pools_and_leaves_its_inputs(kernel: KernelUnderTest, case: Case, seed: int) -> None:
+    """A slot of -1 lies before the pool, and the last row of the last block ends where it ends."""
+    generator, pages, plain = prepare_write(kernel, case, seed)
+    pools, parts = guarded_pools(plain)
+    slots = [-1, pages.num_slots - 1, 0, -1]
+    given = torch.randn(2, len(slots), case.num_kv_heads, case.head_dim, generator=generator)
+    key, value = (guarded(rows.to(kernel.device, getattr(torch, case.dtype))) for rows in given)
+    mapping = guarded(torch.tensor(slots, device=kernel.device))
+    values = value.tensor[..., : case.spec.value_dim_value]
+    kernel.kernel.write(case.spec, key.tensor, values, pools, mapping.tensor)
+    if names := left(parts):
+        raise LawBroken(f"a write changed the memory before or past the {', '.join(names)} pool")
+    if names := changed({"key": key, "value": value, "slot mapping": mapping}):
+        raise LawBroken(f"a write changed its {', '.join(names)}, or the memory before or past it")
+
+
 @pytest.mark.law("F2")
 @pytest.mark.parametrize("case", by_tier(CASES, FULL))
 def test_what_is_written_is_read_back(kernel: KernelUnderTest, case: Case, seed: int) -> None:
@@ -159,7 +181,7 @@ def test_a_block_copy_changes_exactly_its_destinations(kernel: KernelUnderTest, 
     require_writer(kernel, "copy_blocks")
     generator = torch.Generator().manual_seed(seed)
     pages = lay_out(case, generator)
-    pools = random_pools(kernel, case, pages, generator)
+    pools, parts = guarded_pools(random_pools(kernel, case, pages, generator))
     blocks = torch.randperm(pages.num_blocks, generator=generator).tolist()
     # One source has two destinations; the rest are pairs, more of them than a launch takes at a time.
     copies = [(blocks[0], blocks[1]), (blocks[0], blocks[2]), *zip(blocks[3::2], blocks[4::2], strict=False)]
@@ -171,3 +193,5 @@ def test_a_block_copy_changes_exactly_its_destinations(kernel: KernelUnderTest, 
             expected[destination] = before[name][source]
         wrong = (bits(expected) != bits(pool)).flatten(1).any(1).nonzero().flatten().tolist()
         assert not wrong, f"copying {copies} left blocks {wrong} of the {name} pool other than they must be"
+    if names := left(parts):
+        raise LawBroken(f"a block copy changed the memory before or past the {', '.join(names)} pool")

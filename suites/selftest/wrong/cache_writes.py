@@ -18,6 +18,38 @@ class NegativeSlotWraps(RightKernel):
         super().write(spec, key, value, pools, slot_mapping % (pools.key.shape[0] * spec.block_size))
 
 
+class NegativeSlotIsTheRowBefore(RightKernel):
+    """As pointers have it: slot -1 lies one row before the pool, in memory of somebody else."""
+
+    def write(self, spec: AttentionSpec, key: Tensor, value: Tensor, pools: KVPools, slot_mapping: Tensor) -> None:
+        super().write(spec, key, value, pools, slot_mapping)
+        row = spec.num_kv_heads * spec.head_dim
+        if (slot_mapping < 0).any() and pools.key.storage_offset() >= row:
+            pools.key.as_strided((row,), (1,), pools.key.storage_offset() - row).fill_(0)
+
+
+class TheRowAfterTheLastCopy(RightKernel):
+    """A block is copied in tiles, the last of which goes on past it."""
+
+    def copy_blocks(self, pools: KVPools, copies: Sequence[tuple[int, int]]) -> None:
+        super().copy_blocks(pools, copies)
+        end = pools.value.storage_offset() + pools.value.numel()
+        if max(destination for _, destination in copies) == len(pools.value) - 1 and has_room(pools.value, end + 1):
+            pools.value.as_strided((1,), (1,), end).fill_(0)
+
+
+def has_room(pool: Tensor, num_elements: int) -> bool:
+    return pool.untyped_storage().nbytes() >= num_elements * pool.element_size()
+
+
+class DivideTheKeyInPlace(RightKernel):
+    """What is to be stored is scaled where it came from, and attention gets it scaled."""
+
+    def write(self, spec: AttentionSpec, key: Tensor, value: Tensor, pools: KVPools, slot_mapping: Tensor) -> None:
+        super().write(spec, key, value, pools, slot_mapping)
+        key.div_(spec.k_scale)
+
+
 class PaddingGoesToSlotZero(RightKernel):
     """Rows that go nowhere go to the first slot, which is "reserved" and read by the next padded row."""
 
@@ -152,6 +184,9 @@ WRONG: dict[str, Wrong] = {
     wrong.factory.__name__: wrong
     for wrong in (
         Wrong(NegativeSlotWraps, "F1", "vllm-project/vllm#43810", "slot -1 is the last of the pool"),
+        Wrong(NegativeSlotIsTheRowBefore, "F1", "ours", "slot -1 is the row before the pool"),
+        Wrong(TheRowAfterTheLastCopy, "F1", "ours", "a block copy goes on past the end of the pool"),
+        Wrong(DivideTheKeyInPlace, "F1", "ours", "the caller's keys are divided by their scale"),
         Wrong(PaddingGoesToSlotZero, "F1", "sgl-project/sglang#36207", "slot -1 is the first of the pool"),
         Wrong(
             SlotsCountUpFromTheFirst,

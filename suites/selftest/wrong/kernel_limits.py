@@ -35,6 +35,27 @@ class ScaleTheQueryInPlace(RightKernel):
         return launch
 
 
+class TableIsPaddedPastItsEnd(RightKernel):
+    """The last row of the table is filled up to a whole vector, in the caller's memory."""
+
+    def plan(self, spec: AttentionSpec, batch: PagedBatch, reuse: Launch | None = None) -> Launch:
+        table = batch.block_tables
+        end = table.storage_offset() + table.numel()
+        if table.is_contiguous() and table.untyped_storage().nbytes() > end * table.element_size():
+            table.as_strided((1,), (1,), end).fill_(0)
+        return super().plan(spec, batch, reuse)
+
+
+class PaddingRowBeforeTheOutput(RightKernel):
+    """A lane without a token has row -1, and its result is stored like any other."""
+
+    def deliver(self, result: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor:
+        row = result[0].numel()
+        if out is not None and out.storage_offset() >= row:
+            out.as_strided((row,), (1,), out.storage_offset() - row).fill_(0)
+        return super().deliver(result, out)
+
+
 class KeyHeadsPastTheFourth(RightKernel):
     def key_head(self, head: int, spec: AttentionSpec) -> int:
         return min(super().key_head(head, spec), 3)
@@ -135,6 +156,8 @@ WRONG: dict[str, Wrong] = {
     for wrong in (
         Wrong(ClearTheTailInThePool, "G20", "ours", "slots past the context are cleared in the caller's pool"),
         Wrong(ScaleTheQueryInPlace, "G20", "ours", "the scale is multiplied into the caller's query"),
+        Wrong(TableIsPaddedPastItsEnd, "G20", "ours", "the entry past the end of the block table is cleared"),
+        Wrong(PaddingRowBeforeTheOutput, "G8", "ours", "the row before the output is written"),
         Wrong(KeyHeadsPastTheFourth, "G10", "ours", "key heads from the fifth on read the fourth"),
         Wrong(HeadsOfAGroupPastTheEighth, "G10", "ours", "a group of more than 8 shares its eighth query"),
         Wrong(OffsetsOfEightBits, "G18", "flashinfer-ai/flashinfer#320", "an offset in a block is kept in 8 bits"),
