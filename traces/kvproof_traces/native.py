@@ -9,6 +9,7 @@ Only the first three are required; a field at its default is not written. A Moon
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import MISSING, fields
 from pathlib import Path
@@ -35,13 +36,15 @@ FIELDS = {
 }
 """Field of the file to attribute of Request."""
 
+_OWN = re.compile(r"r(0|[1-9]\d{0,17})", re.ASCII)
 _NAMES = {attribute: field for field, attribute in FIELDS.items()}
 _DEFAULTS = {field.name: field.default for field in fields(Request) if field.default is not MISSING}
 
 
 def open_native(source: Source) -> Reader:
-    """A native file. Remembers every id that is not the row's own number, to refuse one that is given twice."""
-    path, seen = source.path, set[str]()
+    """A native file. Remembers every id that the file gives and that is not its row's own, to refuse one that is given
+    twice; of a file without names it remembers nothing."""
+    path, names = source.path, _Names()
 
     def parse(number: int, raw: bytes) -> Request:
         row = parse_object(path, number, raw)
@@ -49,12 +52,36 @@ def open_native(source: Source) -> Reader:
         values = {FIELDS[field]: _from_json(path, number, field, value) for field, value in row.items()}
         values.setdefault("request_id", f"r{number - 1}")
         request = build_request(path, number, _NAMES, values)
-        if request.request_id in seen:
+        if names.known(number, request.request_id):
             what = f"{request.request_id!r} was given before"
             raise TraceError(path, number, "id", what, "give each request its own", reason="id given twice")
         return request
 
-    return Reader(raw_lines(path), parse, accept=lambda request: seen.add(request.request_id))
+    return Reader(raw_lines(path), parse, accept=lambda request: names.accept(request.request_id))
+
+
+class _Names:
+    """Names that were given, in the memory of those that are not ``r0``, ``r1`` and so on in the order of the rows."""
+
+    def __init__(self) -> None:
+        self.given: set[str] = set()
+        self.elsewhere: set[int] = set()
+        """Rows whose own name is not theirs: called something else, or left out."""
+        self.row = self.num_rows = 0
+
+    def known(self, number: int, name: str) -> bool:
+        """Whether a row above has ``name``; line ``number`` is the one asked about from now on."""
+        self.elsewhere.update(range(self.num_rows, number - 1))  # in between nothing was kept
+        self.row = self.num_rows = number - 1
+        own = _OWN.fullmatch(name)
+        return name in self.given or (own is not None and int(own[1]) < self.row and int(own[1]) not in self.elsewhere)
+
+    def accept(self, name: str) -> None:
+        """The row asked about is kept."""
+        self.num_rows = self.row + 1
+        if name != f"r{self.row}":
+            self.given.add(name)
+            self.elsewhere.add(self.row)
 
 
 def write_native(path: str | Path, requests: Iterable[Request]) -> int:

@@ -144,3 +144,38 @@ def test_a_request_needs_room_for_all_its_branches():
 
 def test_a_request_of_a_billion_samples_is_no_burden():
     assert Request("b", 0.0, 40, 9, num_samples=10**9, forks=((1, 0, 10**9),)).num_branches == 10**9 + 1
+
+
+NAMED = '{{"timestamp": 0, "input_length": 1, "output_length": {1}, "id": "{0}"}}'
+
+
+@pytest.mark.parametrize(
+    ("names", "line"),
+    [
+        (["a", "b", "a"], 3),
+        (["r1", None], 2),  # the second row's own name is taken
+        ([None, "r0"], 2),
+        (["x", "r0"], None),  # the first row is called otherwise, so that its name is free
+        (["x", "r0", "r0"], 3),
+        (["r2", "r1", "r0"], None),
+        ([None, None, "r1"], 3),
+        (["r007", None], None),
+    ],
+)
+def test_a_name_is_given_once_whether_it_is_written_or_the_number_of_the_row(tmp_path, names, line):
+    row = NAMED.replace(', "id": "{0}"', "")
+    text = "\n".join(NAMED.format(name, 1) if name else row.format(None, 1) for name in names)
+    (tmp_path / "x.jsonl").write_text(text)
+    if line is None:
+        assert len(load(tmp_path / "x.jsonl").requests) == len(names)
+        return
+    with pytest.raises(TraceError, match=rf":{line}: id: .* was given before"):
+        load(tmp_path / "x.jsonl")
+
+
+def test_the_name_of_a_row_that_was_dropped_is_free(tmp_path):
+    rows = [NAMED.format("r0", 0), NAMED.format("r0", 1), NAMED.format("r0", 1)]
+    (tmp_path / "x.jsonl").write_text("\n".join(rows))
+    trace = load(tmp_path / "x.jsonl", skip_bad=True)
+    assert [request.request_id for request in trace.requests] == ["r0"]
+    assert trace.dropped == {"no output": 1, "id given twice": 1}
