@@ -129,6 +129,7 @@ def _on_a_node(call: Callable[[Any, Sequence[str]], Answer], shared: Any, one: S
 
 
 def _in_a_line(error: Exception) -> str:
-    """What was raised there stands at the end of a traceback; what Ray itself has to say, at the beginning."""
-    lines = str(getattr(error, "cause", None) or error).strip().splitlines() or [type(error).__name__]
-    return lines[0]
+    """What was raised there, or the first sentence of what Ray has to say, which goes on about its logs."""
+    if cause := getattr(error, "cause", None):
+        return f"{type(cause).__name__}: {cause}".splitlines()[0]
+    return str(error).strip().partition("\n")[0].partition(". ")[0]

@@ -184,7 +184,7 @@ def test_calls_run_side_by_side_on_machines_and_one_that_raises_is_told(address,
     answers = json.loads(ended.stdout)
     assert len({answer["node"] for _, _, answer in answers if "node" in answer}) == 2
     assert [[number, answer] for place, number, answer in answers if place == 2] == [
-        [number, {"failed": "out of paper"}] for number in (1, 2, 3)
+        [number, {"failed": "ValueError: out of paper"}] for number in (1, 2, 3)
     ]
 
 
