@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,9 @@ from kvproof_reports.verdict import Subject, subjects
 
 EXPERIMENT = "kvproof"
 ARTEFACTS = ("report.html", "report.md", "results.jsonl", "junit.xml", "gate.junit.xml")
+
+PAUSES = (0.5, 2.0)
+"""Seconds before a run is sent again that the server has refused; one that doesn't answer is not asked again."""
 
 _BATCH = 1000
 """Metrics in one request; the most that MLflow takes."""
@@ -64,7 +68,7 @@ def log_run(run_folder: str | Path, tracking_uri: str | None = None) -> Summary:
     uri = resolved(tracking_uri)
     try:
         with quiet(), alone(uri):
-            return _send(connect(uri), uri, run)
+            return _send_in_turn(connect(uri), uri, run)
     except MissingExtra:
         raise
     except Exception as error:  # of MLflow, of whatever it reaches a server or a database with
@@ -72,6 +76,17 @@ def log_run(run_folder: str | Path, tracking_uri: str | None = None) -> Summary:
     message = f"results stay on disk, send them later by `kvproof log {run_folder}`: {without_password(told)}"
     _log.warning("MLflow failed: %s", message)
     return Summary("failed", without_password(uri), message)
+
+
+def _send_in_turn(client: Any, uri: str, run: Run) -> Summary:
+    """Whoever is done first deletes what another process was sending of the same run: that one looks at it anew."""
+    refused = need("mlflow.exceptions", "mlflow").RestException
+    for pause_seconds in PAUSES:
+        try:
+            return _send(client, uri, run)
+        except refused:
+            time.sleep(pause_seconds)
+    return _send(client, uri, run)
 
 
 def _send(client: Any, uri: str, run: Run) -> Summary:

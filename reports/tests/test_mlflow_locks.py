@@ -1,4 +1,5 @@
-"""An SQLite file that another process keeps costs one warning and no more; when it lets go the run is sent as ever."""
+"""Other processes at the same MLflow: one that keeps an SQLite file costs one warning and no more, until it lets go;
+one that sends the same run to a server costs none."""
 
 import fcntl
 import logging
@@ -34,6 +35,24 @@ def test_a_database_that_is_locked_is_one_warning_and_is_sent_to_later(build, da
         assert log_run(folder, impatient).status == "failed"
         assert "database is locked" in one_warning()
     assert log_run(folder, impatient).logged == ("torch", "triton", "paged", "contiguous")
+
+
+@pytest.mark.parametrize(("num_refused", "status"), [(1, "logged"), (2, "logged"), (3, "failed")])
+def test_a_run_whose_sending_another_has_overtaken_is_looked_at_anew(build, database, monkeypatch, num_refused, status):
+    import mlflow
+
+    folder, calls, lives = build("a").everything(), [], mlflow.MlflowClient.log_batch
+
+    def overtaken(*arguments, **named):
+        calls.append(arguments)
+        if len(calls) <= num_refused:
+            told = {"error_code": "INVALID_PARAMETER_VALUE", "message": "must be in the 'active' state"}
+            raise mlflow.exceptions.RestException(told)
+        return lives(*arguments, **named)
+
+    monkeypatch.setattr("kvproof_reports.mlflow_sink.PAUSES", (0.0, 0.0))
+    monkeypatch.setattr(mlflow.MlflowClient, "log_batch", overtaken)
+    assert log_run(folder, database).status == status
 
 
 def test_a_process_that_never_ends_its_sending_is_waited_for_no_longer_than_said(

@@ -45,6 +45,8 @@ class LawRun:
         self.laws: list[dict[str, Any]] = []
         self.num_benchmarks = 0
         self.num_crashes = 0
+        self.is_added = False
+        """Whether the folder held records of an earlier session."""
         self.started = time.monotonic()
 
     def load(self) -> dict[str, Implementation]:
@@ -61,11 +63,12 @@ class LawRun:
     def pytest_report_header(self) -> list[str]:
         names = ", ".join(f"{impl.name} ({impl.provides})" for impl in self.implementations.values())
         elsewhere = ", ".join(self.isolated.workers)
+        added = ", added to what is there" if self.is_added else ""
         return [
             f"kvproof: {names}",
             *([f"kvproof: in workers of their own: {elsewhere}"] if elsewhere else []),
             f"kvproof: device {self.device}, tier {options.value(self.config, 'tier')}, "
-            f"seed {options.value(self.config, 'seed')}, results {self.folder}",
+            f"seed {options.value(self.config, 'seed')}, results {self.folder}{added}",
         ]
 
     @pytest.hookimpl(optionalhook=True)
@@ -79,6 +82,7 @@ class LawRun:
         from kvproof_reports.records import RunWriter
 
         self.claim = checks.claim_folder(self.folder)
+        self.is_added = os.fstat(self.claim).st_size > 0
         self.writer = RunWriter(self.folder)
         self.write(
             "session",
