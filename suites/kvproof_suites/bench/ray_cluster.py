@@ -18,11 +18,11 @@ from kvproof_reports.extras import MissingExtra, need
 SECONDS_TO_ANSWER = 20
 MOST_TRIES = 3
 
-QUIETLY = "log_to_driver=False, logging_level='ERROR'"
+QUIETLY = {"log_to_driver": False, "logging_level": "ERROR"}
 PROBE = f"""
 import json, sys, ray
 try:
-    ray.init(address=sys.argv[1], {QUIETLY})
+    ray.init(address=sys.argv[1], **{QUIETLY})
     print(json.dumps([node["Resources"] for node in ray.nodes() if node["Alive"]]))
 except Exception as error:
     sys.exit(" ".join(str(error).split()))
@@ -104,7 +104,7 @@ def spread(
     raised, is {"failed": why}, and one that came has the "node" that gave it.
     """
     ray = need("ray", "ray")
-    ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+    ray.init(address=address, **QUIETLY)
     try:
         remote = ray.remote(max_retries=0, max_calls=1, scheduling_strategy="SPREAD", **needed)(_on_a_node)
         sent = ray.put(shared)
