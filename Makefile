@@ -3,7 +3,9 @@
 #   make test    lint, types and every test of the repository
 #   make kill-table  every wrong implementation under every law, written to SPEC-KILLS.md (OTHERS=3: sooner)
 #   make aot         compile every variant of our Triton kernels for every chip, to kernels/AOT.md   (ONLY='head dim 128')
-#   make nightly     the searches that are too long for every day: the budget's fuzz at full length
+#   make nightly     the searches that are too long for every day: budget, readers, memory, fuzz, audit
+#   make fuzz    every reader of files, guided by the branches that a file reaches   (FUZZ_SECONDS=600)
+#   make audit   known vulnerabilities of what constraints.txt installs, and its licences; asks a service
 #   make mutation    change our allocators and the torch kernel one operator at a time; hours (MUTANTS=20: a sample of each)
 #   make env         an environment of its own for what can't share ours: NAME=vllm   (impls/envs/*.txt)
 #   make matrix      every implementation that is available here under all laws, to reports/published   (ONLY=vllm,cpu)
@@ -24,7 +26,7 @@ INSTALLED := .venv/installed
 # The tests' tensors are tiny; with two processes torch's threads would only wait for each other.
 test laws kill-table nightly: export OMP_NUM_THREADS = 1
 
-.PHONY: run test lint laws aot kill-table nightly mutation env flash-attn-4 flashinfer gpu compare tune clean
+.PHONY: run test lint laws aot kill-table nightly fuzz audit mutation env flash-attn-4 flashinfer gpu compare tune clean
 
 run: $(INSTALLED)
 	$(BIN)/kvproof run --impl=$(IMPL) $(if $(TRACE),--trace=$(TRACE))
@@ -57,6 +59,22 @@ aot: $(INSTALLED) .venv/triton-$(OTHER_TRITON)
 nightly: export KVPROOF_NIGHTLY = 1
 nightly: $(INSTALLED)
 	$(BIN)/pytest -n 2 --timeout=3600 suites/selftest/nightly -rP
+	$(MAKE) fuzz
+	$(MAKE) audit
+
+# The tool is asked for here alone. What it found interesting stays in results/fuzz, and the next run goes on from there.
+FUZZ_SECONDS ?= 600
+fuzz: $(INSTALLED)
+	$(BIN)/pip install --quiet 'atheris==3.0.0'
+	OMP_NUM_THREADS=1 $(BIN)/python -m selftest.nightly.guided_fuzz results/fuzz \
+	  -max_total_time=$(FUZZ_SECONDS) -max_len=4096 -timeout=60 -rss_limit_mb=4096
+
+# Strict: a package of which the service knows nothing was not audited, and that is a failure.
+audit: $(INSTALLED)
+	$(BIN)/python -m selftest.nightly.licences
+	$(BIN)/pip install --quiet 'pip-audit>=2.7,<3'
+	mkdir -p results && $(BIN)/pip freeze --exclude-editable > results/packages.txt
+	timeout 300 $(BIN)/pip-audit --strict --no-deps --disable-pip --progress-spinner=off -r results/packages.txt
 
 # The tool is asked for here alone: nothing else needs it, or what it brings along.
 mutation: $(INSTALLED)
