@@ -62,19 +62,19 @@ nightly: $(INSTALLED)
 	$(MAKE) fuzz
 	$(MAKE) audit
 
-# The tool is asked for here alone. What it found interesting stays in results/fuzz, and the next run goes on from there.
+# The tool is asked for here alone. What it found interesting stays in .hypothesis/fuzz, and the next run goes on from there.
 FUZZ_SECONDS ?= 600
 fuzz: $(INSTALLED)
 	$(BIN)/pip install --quiet 'atheris==3.0.0'
-	OMP_NUM_THREADS=1 $(BIN)/python -m selftest.nightly.guided_fuzz results/fuzz \
+	OMP_NUM_THREADS=1 $(BIN)/python -m selftest.nightly.guided_fuzz .hypothesis/fuzz \
 	  -max_total_time=$(FUZZ_SECONDS) -max_len=4096 -timeout=60 -rss_limit_mb=4096
 
 # Strict: a package of which the service knows nothing was not audited, and that is a failure.
 audit: $(INSTALLED)
 	$(BIN)/python -m selftest.nightly.licences
 	$(BIN)/pip install --quiet 'pip-audit>=2.7,<3'
-	mkdir -p results && $(BIN)/pip freeze --exclude-editable > results/packages.txt
-	timeout 300 $(BIN)/pip-audit --strict --no-deps --disable-pip --progress-spinner=off -r results/packages.txt
+	mkdir -p .hypothesis && $(BIN)/pip freeze --exclude-editable > .hypothesis/packages.txt
+	timeout 300 $(BIN)/pip-audit --strict --no-deps --disable-pip --progress-spinner=off -r .hypothesis/packages.txt
 
 # The tool is asked for here alone: nothing else needs it, or what it brings along.
 mutation: $(INSTALLED)

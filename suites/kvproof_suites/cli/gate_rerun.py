@@ -21,16 +21,22 @@ if TYPE_CHECKING:
 OURS = ("results", "bench", "mlflow", "min-verified", "expect", "resume", "verified-by", "ray")
 """Options of the first run that a rerun sets itself or has no use for."""
 
+OUR_TESTS = "kvproof_suites."
+
 
 def run_again(unsettled: Sequence[Compared], runs: Sequence[Run], folder: Path) -> Run:
     """The records of ``folder``, a new one, in which the tests that timed ``unsettled`` ran once more.
 
     Raises:
-        click.ClickException: the run was made elsewhere, or does not say how; or nothing could be timed.
+        click.ClickException: the run was made elsewhere, does not say how, or names a test that is not ours; or nothing
+            could be timed.
     """
     tests = {one.after["test"]: one for one in unsettled}
     if None in tests:
         raise click.ClickException(f"--rerun: {tests[None].where}: its record does not name the test that timed it")
+    for test, one in tests.items():
+        if not test.startswith(OUR_TESTS):  # it becomes an argument of pytest, which would take others for options
+            raise click.ClickException(f"--rerun: {one.where}: {test!r} is no test of {OUR_TESTS}")
     by_run: dict[Path, list[str]] = {}
     for test in tests:
         by_run.setdefault(_run_of(test, runs).path, []).append(test)

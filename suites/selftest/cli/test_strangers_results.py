@@ -6,10 +6,12 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import click
 import pytest
 
+from kvproof_suites.cli.gate_rerun import run_again
 from kvproof_suites.gpu.publish import names_of_folders
 from kvproof_suites.repro.keep import write
 
@@ -76,6 +78,13 @@ def test_an_implementation_whose_name_would_leave_the_folder_of_results_is_refus
 @pytest.mark.parametrize("name", ["torch", "package.module:factory", "my-kernel"])
 def test_other_names_are_folders(name: str) -> None:
     assert names_of_folders([name]) == [name]
+
+
+@pytest.mark.parametrize("test", ["-pevil_module", "--rootdir=/tmp", "evil_module::test_it", "", "/tmp/test_it.py"])
+def test_a_rerun_takes_no_word_of_the_results_for_an_option_or_a_module_of_theirs(test: str, tmp_path: Path) -> None:
+    unsettled = [SimpleNamespace(after={"test": test}, where="a cell")]
+    with pytest.raises(click.ClickException, match="is no test of kvproof_suites"):
+        run_again(unsettled, [], tmp_path)  # type: ignore[arg-type]
 
 
 def test_a_law_that_is_called_like_a_path_leaves_nothing_outside_of_the_run(tmp_path: Path) -> None:

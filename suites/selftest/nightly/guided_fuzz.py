@@ -42,4 +42,4 @@ def main(arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:] or ["results/fuzz"])
+    main(sys.argv[1:] or [".hypothesis/fuzz"])
