@@ -131,18 +131,18 @@ class Worker:
         return self.process.returncode
 
     def kill(self) -> None:
-        """End the worker and everything that was started by it."""
+        """End the worker and everything that was started by it; what it kept for a while goes as well."""
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()
         processes.end(self.token)
+        shutil.rmtree(self.temporary, ignore_errors=True)
         self.end_is_told = True
 
     def _bury(self) -> None:
         self.kill()
         self.sock.close()
         self.errors.close()
-        shutil.rmtree(self.temporary, ignore_errors=True)
 
     def _answer(self, seconds: float) -> wire.Message:
         deadline, self.end_is_told = time.monotonic() + seconds, True

@@ -60,12 +60,13 @@ def test_what_it_does_ends_its_case_with_a_true_status_and_another_is_started(
                 started.run("a case")
             assert (ended.value.status, ENDS[act][1] in ended.value.told) == (ENDS[act][0], True), ended.value.told
             assert processes.of_worker(started.token) == []
+            started.kill()
+            assert not started.temporary.exists()
+        assert started.temporary != temporary
         assert not temporary.exists()
-        assert started.temporary.exists()
     finally:
         code = started.close()
     assert code == 0, "what a case has told of is not told again"
-    assert not started.temporary.exists()
 
 
 def test_a_container_that_is_nearly_full_counts_as_a_machine_that_is(tmp_path, monkeypatch):
