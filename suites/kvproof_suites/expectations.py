@@ -49,8 +49,8 @@ class Expectation:
     versions: str = ""
     """A PEP 440 specifier; the entry counts only for versions of the implementation inside it."""
     raises: str = "AssertionError"
-    """The law is broken; or the name of an exception, or how the worker ends: crashed, timed_out, out_of_memory. A
-    failure of another kind is not the known one."""
+    """The law is broken; or the name of an exception, or how the worker ends: crashed, timed_out, out_of_memory,
+    out_of_disk, tampered. A failure of another kind is not the known one."""
 
     def names(self, item: pytest.Item) -> bool:
         return self.law in (None, law_of(item)) and fnmatch.fnmatch(item.nodeid, self.test)
