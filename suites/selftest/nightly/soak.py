@@ -33,8 +33,9 @@ SECONDS_A_TASK = 5
 ROUNDS = 12
 WARM_UP = 2
 """Rounds after which everything is imported, compiled and cached that a round needs."""
-FEWEST = 4
-"""Rounds after the warm-up of which something can be said."""
+FEWEST = 8
+"""Rounds after the warm-up. A steady leak is also the spread of each half: over halves of h rounds it is found where
+h > SIGMAS · sqrt(h / 6), from h = 3 on."""
 ARENA_BYTES = 1 << 20
 """Python asks the system for memory in pieces of this size, so that one more is no growth."""
 SIGMAS = 4

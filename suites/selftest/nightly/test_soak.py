@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from selftest.nightly.soak import ARENA_BYTES, Held, deck, verdict
+from selftest.nightly.soak import ARENA_BYTES, FEWEST, Held, deck, verdict
 
 NIGHTLY = bool(os.environ.get("KVPROOF_NIGHTLY"))
 SECONDS = int(os.environ.get("KVPROOF_SOAK_SECONDS", 900 if NIGHTLY else 0))
@@ -47,6 +47,11 @@ def test_a_leak_of_a_few_objects_a_test_is_growth() -> None:
 def test_a_leak_of_native_memory_is_growth() -> None:
     (told,) = verdict(rounds(leak_bytes=ARENA_BYTES), tests_a_round=300)
     assert told.startswith("resident_bytes")
+
+
+def test_a_steady_leak_is_growth_in_the_fewest_rounds_already() -> None:
+    few = rounds(leak_objects=100 * 300, noise=1)[:FEWEST]
+    assert len(verdict(few, tests_a_round=300)) == 1
 
 
 def test_a_deck_has_allocators_and_kernels_and_repeats_with_its_seed() -> None:
