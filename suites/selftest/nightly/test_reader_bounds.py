@@ -58,7 +58,11 @@ def bomb(path: Path, start: bytes, repeated: bytes, size: int = 2 * GIB) -> Path
     return path
 
 
-@pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.name)
+TEXTS = [reader for reader in READERS if reader.name != "x.safetensors"]
+"""The other one has no lines, and what stands behind its tensors is none of its business."""
+
+
+@pytest.mark.parametrize("reader", TEXTS, ids=lambda reader: reader.name)
 def test_two_gigabytes_without_a_line_end_are_refused_and_not_held(reader: FileReader, tmp_path: Path) -> None:
     first = reader.example.partition(b"\n")[0]
     with bounded(), pytest.raises(reader.raises):
