@@ -34,7 +34,9 @@ class LawRun:
         self.folder = Path(chosen or Path("results", checks.run_name()))
         self.writes_records = not worker and not serves and not config.option.collectonly
         self.isolated = isolate(config, self.folder)
-        self.device = checks.choose_device(options.value(config, "device"), os.environ.get("PYTEST_XDIST_WORKER"))
+        # Of a worker's judge, which may be one of pytest-xdist's workers, there is the variable that it has inherited.
+        turn = worker.get("workerid") or (os.environ.get("PYTEST_XDIST_WORKER") if serves else None)
+        self.device = checks.choose_device(options.value(config, "device"), turn)
         checks.check_numbers(config)
         self.implementations = self.load()
         self.kernels = {name: RecordedKernel(impl.kernel) for name, impl in self.here.items() if impl.kernel}

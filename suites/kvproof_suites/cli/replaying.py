@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from kvproof_suites.cli.terminal import note
+from kvproof_suites.cli.terminal import note, working
 from kvproof_suites.cli.trace_reading import told
 
 if TYPE_CHECKING:
@@ -83,19 +83,25 @@ def load_implementations(names: str) -> list[Implementation]:
 
 
 def load_own(names: str) -> list[Implementation]:
-    """Those of ``names`` that no worker will have to itself; that the others can be had at all is checked.
+    """Those of ``names`` that no worker will have to itself. The others are loaded in a process of their own, to see
+    whether they can be.
 
     Raises:
         click.ClickException: a name that means nothing or can't be used here.
     """
     import pytest
 
+    from kvproof_impls.registry import ImplementationError
     from kvproof_suites.checks import names_of
     from kvproof_suites.isolation.choice import pythons
+    from kvproof_suites.isolation.probe import probe
 
     try:
         elsewhere = pythons(names_of(names), "auto", ())
-    except pytest.UsageError as error:
+        with working(f"loading {', '.join(elsewhere)}") if elsewhere else nullcontext():
+            for name, python in elsewhere.items():
+                probe(name, python)
+    except (pytest.UsageError, ImplementationError) as error:
         raise click.ClickException(str(error)) from None
     return load_implementations(",".join(name for name in names_of(names) if name not in elsewhere))
 
