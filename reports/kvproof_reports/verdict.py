@@ -12,7 +12,7 @@ from kvproof_reports.records import Run
 from kvproof_reports.schema import IMPLEMENTATION, OUTCOMES
 
 CONFORMS, BROKEN, KNOWN_BROKEN = "conforms", "broken", "broken as declared"
-NOT_SETTLED, NOTHING_VERIFIED = "not settled", "nothing verified"
+NOT_SETTLED, NOTHING_VERIFIED, NOT_AVAILABLE = "not settled", "nothing verified", "not available"
 
 WORST_FIRST = ("broken", "error", "known_broken", "verified", "refused", "not_run")
 """Which outcome stands for several: one broken case breaks a law; a verified case outweighs those that never ran."""
@@ -42,7 +42,7 @@ class Subject:
 
     @property
     def verdict(self) -> str:
-        return verdict(self.counts)
+        return NOT_AVAILABLE if self.about["unavailable"] and not self.laws else verdict(self.counts)
 
     @property
     def broken_laws(self) -> list[str]:

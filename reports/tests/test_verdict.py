@@ -106,7 +106,7 @@ def test_an_unavailable_implementation_has_its_reason_though_nothing_ran(build):
 
     (subject,) = subjects([read_run(run.writer.folder)])
 
-    assert subject.verdict == "nothing verified"
+    assert subject.verdict == "not available"
     assert not_verified(subject) == [("not_run", "needs a CUDA device", 0)]
 
 

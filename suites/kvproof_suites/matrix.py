@@ -24,6 +24,7 @@ from kvproof_suites import checks
 from kvproof_suites.cli import publishing, run_folders
 from kvproof_suites.cli.terminal import show_table
 from kvproof_suites.environment import cpu_name, describe
+from kvproof_suites.exit_codes import NOTHING_VERIFIED
 from kvproof_suites.gpu import publish
 from kvproof_suites.gpu.steps import FAILED, NOT_RUN, Outcome, Step, run
 from kvproof_suites.isolation.probe import Availability, availability
@@ -88,7 +89,7 @@ def fill(target: Path, folder: Path, found: Mapping[str, Availability], outcomes
         (target / name).mkdir()
         (target / name / FILE_NAME).write_bytes((folder / name / FILE_NAME).read_bytes())
     (target / "README.md").write_text(page(target.name, outcomes, found), encoding="utf-8")
-    publish.without_folders(target)
+    publish.without_folders(target, folder)
     for path in target.glob(f"*/{FILE_NAME}"):
         path.with_name(f"{FILE_NAME}.gz").write_bytes(gzip.compress(path.read_bytes(), mtime=0))
         path.unlink()
@@ -97,7 +98,8 @@ def fill(target: Path, folder: Path, found: Mapping[str, Availability], outcomes
 def tell_absent(folder: Path, found: Mapping[str, Availability], tier: str) -> None:
     missing = {name: one.reason for name, one in found.items() if one.reason is not None}
     if missing and not (folder / FILE_NAME).exists():
-        RunWriter(folder).write(
+        writer = RunWriter(folder)
+        writer.write(
             "session",
             implementations=[
                 {"name": name, "summary": checks.summary_of(name), "unavailable": reason}
@@ -109,6 +111,7 @@ def tell_absent(folder: Path, found: Mapping[str, Availability], tier: str) -> N
             command=["make", "matrix"],
             environment=describe("cpu"),
         )
+        writer.write("end", exit_code=NOTHING_VERIFIED, verdict="none of them was run", counts={}, seconds=0.0)
 
 
 def page(title: str, outcomes: Sequence[Outcome], found: Mapping[str, Availability]) -> str:

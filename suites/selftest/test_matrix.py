@@ -30,7 +30,7 @@ def made_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def judged(step: Step, limit: float) -> Outcome:
     folder = next(word.partition("=")[2] for word in step.command if word.startswith("--kvproof-results="))
     outcome = "broken" if step.name == "wrong" else "verified"
-    reason = f"{Path.cwd()}/kernel.py is at fault" if outcome == "broken" else None
+    reason = f"{Path.cwd()}/kernel.py is at fault, says {Path(folder).resolve()}" if outcome == "broken" else None
     writer, about = RunWriter(folder), {"test": "t", "implementation": step.name, "seconds": 0.1, "reason": reason}
     writer.write("law", law="G18", sentence="the right token", outcome=outcome, **about)
     said = "does not conform: 1 broken" if outcome == "broken" else "conforms: 1 verified"
@@ -51,13 +51,16 @@ def test_everyone_is_in_the_page_with_verdict_or_reason():
     assert "| `right` | 1.2 | passed | conforms: 1 verified |" in page
     assert "| `wrong` | 0.1 | failed | does not conform: 1 broken |" in page
     assert "| `absent` |  | not run | needs absent: pip install absent |" in page
-    assert "needs absent" in (folder / "report.md").read_text()
+    report = (folder / "report.md").read_text()
+    assert "needs absent" in report
+    assert "| absent | not available |" in report
+    assert "did not reach its end" not in report
 
 
 def test_records_are_packed_readable_and_name_no_folder_of_this_machine():
     _, folder = published("--impl=right,wrong")
     (law,) = read_run(folder / "wrong").latest("law")
-    assert law["reason"] == "./kernel.py is at fault"
+    assert law["reason"] == "./kernel.py is at fault, says judged/wrong"
     assert not list(folder.glob("*/results.jsonl"))
 
 

@@ -99,12 +99,16 @@ def page(title: str, outcomes: Sequence[Outcome]) -> str:
     return "\n".join([*head, *rows, "", "What `make gpu` found; [environment.json](environment.json) says where.", ""])
 
 
-def without_folders(folder: Path) -> None:
-    """Names of this machine's folders are nobody's business: the working folder becomes ".", the home "~"."""
+def without_folders(folder: Path, run: Path | None = None) -> None:
+    """Names of this machine's folders are nobody's business: the working folder becomes ".", the home "~", and that of
+    the run, wherever it is, its own name."""
+    shown = [(Path.cwd(), b"."), (Path.home(), b"~")]
+    if run is not None:
+        shown.insert(0, (run.resolve(), run.name.encode()))
     for path in folder.rglob("*"):
         if path.is_file():
             text = path.read_bytes()
-            for place, shown in ((Path.cwd(), b"."), (Path.home(), b"~")):
+            for place, name in shown:
                 if place != Path("/"):
-                    text = text.replace(str(place).encode(), shown)
+                    text = text.replace(str(place).encode(), name)
             path.write_bytes(text)
