@@ -16,19 +16,17 @@ from __future__ import annotations
 import itertools
 import os
 import sys
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from functools import cache
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from kvproof_impls.contract import AttentionSpec, KVPools, Launch, PagedBatch
+from kvproof_impls.foreign_triton import quiet, unsupported_types
 from kvproof_impls.sglang_library import parts_of
 from kvproof_impls.sglang_tokens import model_options, packed, room_for, slots_of, tokens_of
 
@@ -67,10 +65,8 @@ class SglangTritonKernel:
         self._lib = library(self.interpreted)
 
     def unsupported(self, spec: AttentionSpec) -> str | None:
-        dtypes = ("float16", "float32") if self.interpreted else ("float16", "bfloat16", "float32")
-        if spec.dtype not in dtypes or spec.kv_dtype not in (None, spec.dtype):
-            where = " in the interpreter, which multiplies bfloat16 by its bits" if self.interpreted else ""
-            return f"dtype {spec.dtype}, kv_dtype {spec.kv_dtype}: one of {', '.join(dtypes)} for both{where}"
+        if (reason := unsupported_types(spec, self.interpreted)) is not None:
+            return reason
         if spec.mla and (spec.head_dim, spec.value_dim_value) not in LATENT:
             return f"mla with head_dim {spec.head_dim}, value_dim {spec.value_dim}: one of {LATENT}"
         if spec.alibi_slopes:
@@ -176,14 +172,6 @@ class SglangTritonKernel:
                 MAX_NUM_SEQ=1 << (most - 1).bit_length(),
             )
         return splits
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """NumPy, under the interpreter, warns of infinities and of NaN, which a kernel meets and masks."""
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore")
-        yield
 
 
 @cache

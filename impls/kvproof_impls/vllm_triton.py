@@ -12,18 +12,17 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from functools import cache
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from kvproof_impls.contract import AttentionSpec, KVPools, Launch, PagedBatch
+from kvproof_impls.foreign_triton import quiet, unsupported_types
 
 BLOCK_MULTIPLE = 16  # triton_attn.py, supports_block_size
 SMALLEST_HEAD_DIM = 32  # supports_head_size
@@ -52,10 +51,8 @@ class VllmTritonKernel:
         self._vllm = library(self.interpreted)
 
     def unsupported(self, spec: AttentionSpec) -> str | None:
-        dtypes = ("float16", "float32") if self.interpreted else ("float16", "bfloat16", "float32")
-        if spec.dtype not in dtypes or spec.kv_dtype not in (None, spec.dtype):
-            where = " in the interpreter, which multiplies bfloat16 by its bits" if self.interpreted else ""
-            return f"dtype {spec.dtype}, kv_dtype {spec.kv_dtype}: one of {', '.join(dtypes)} for both{where}"
+        if (reason := unsupported_types(spec, self.interpreted)) is not None:
+            return reason
         if spec.block_size % BLOCK_MULTIPLE:
             return f"block_size {spec.block_size}: a multiple of {BLOCK_MULTIPLE} only"
         if spec.head_dim < SMALLEST_HEAD_DIM or spec.value_dim_value != spec.head_dim:
@@ -141,14 +138,6 @@ class VllmTritonKernel:
 
 def floats(numbers: tuple[float, ...] | None, device: torch.device) -> Tensor | None:
     return None if numbers is None else torch.tensor(numbers, dtype=torch.float32, device=device)
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """NumPy, under the interpreter, warns of infinities and of NaN, which a kernel meets and masks."""
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore")
-        yield
 
 
 @cache

@@ -11,14 +11,12 @@ import pytest
 from kvproof_impls import environments, registry
 from kvproof_impls.built_in import BUILT_IN
 
-WAYS = ("auto", "all", "no")
-"""Other people's implementations, every one, or none: their code runs in the process of the judge then."""
-
 
 def pythons(names: Iterable[str], way: str, given: Sequence[str]) -> dict[str, Path]:
     """By name, for those that get a worker.
 
     Args:
+        way: of ``--isolate``: "auto", "all" or "no".
         given: of ``--python``: ``PATH``, or ``NAME=PATH`` for one of several.
 
     Raises:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import signal
 from dataclasses import dataclass
 
-CRASHED, TIMED_OUT, OUT_OF_MEMORY, OUT_OF_DISK = "crashed", "timed_out", "out_of_memory", "out_of_disk"
-TAMPERED = "tampered"
+from kvproof_reports.schema import DEATHS
+
+CRASHED, TIMED_OUT, OUT_OF_MEMORY, OUT_OF_DISK, TAMPERED, DEVICE_ERROR = DEATHS
 STATUSES = (CRASHED, TIMED_OUT, OUT_OF_MEMORY, OUT_OF_DISK, TAMPERED)
+"""Of a worker that was ended; after an error of the device it has still answered."""
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from kvproof_suites.checks import names_of
 from kvproof_suites.expectations import EXPECTED
 from kvproof_suites.isolation.answers import read_answer
 from kvproof_suites.isolation.choice import pythons
-from kvproof_suites.isolation.death import CRASHED, Death
+from kvproof_suites.isolation.death import CRASHED, DEVICE_ERROR, Death
 from kvproof_suites.isolation.worker import Limits, Worker
 from kvproof_suites.select import implementation_of, importable_id, law_of
 
@@ -172,7 +172,7 @@ def report_of(item: pytest.Item, death: Death, started: float) -> pytest.TestRep
 def tell_device_error(reports: Sequence[pytest.TestReport], told: str) -> None:
     for report in reports:
         if report.failed:
-            report.user_properties.append(("kvproof_status", "device_error"))
+            report.user_properties.append(("kvproof_status", DEVICE_ERROR))
             report.sections.append(("kvproof", f"the device is lost, and the worker was started anew: {told}"))
 
 

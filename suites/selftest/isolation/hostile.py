@@ -15,31 +15,24 @@ from typing import Any
 
 import torch
 
-from kvproof_impls import from_function
+from selftest.wrong.right_kernel import RightKernel
 
 OFTEN = 10**6
 
 
-def attend(query, key_pool, value_pool, block_tables, context_lens, query_start, *, scale):
-    out = query.new_empty(*query.shape[:2], value_pool.shape[3])
-    size, group = key_pool.shape[1], query.shape[1] // key_pool.shape[2]
-    for i, n in enumerate(context_lens.tolist()):
-        q, t = query[query_start[i] : query_start[i + 1]].float(), torch.arange(n)
-        block, slot = block_tables[i, t // size].long(), t % size
-        k, v = (pool[block, slot].float().repeat_interleave(group, 1) for pool in (key_pool, value_pool))
-        s = torch.einsum("qhd,khd->hqk", q, k) * scale
-        p = s.masked_fill(~torch.ones(s.shape[1:], dtype=bool).tril(n - len(q)), -torch.inf).softmax(-1)
-        out[query_start[i] : query_start[i + 1]] = torch.einsum("hqk,khd->qhd", p, v)
-    return out
+class Hostile(RightKernel):
+    def __init__(self, act: Callable[[], Any]) -> None:
+        self.act = act
 
+    def plan(self, spec, batch, reuse=None):
+        launch = super().plan(spec, batch, reuse)
 
-def at_17_tokens(act: Callable[[], Any]) -> Any:
-    def kernel(*tensors, scale):
-        if tensors[4].tolist() == [17, 32]:
-            act()
-        return attend(*tensors, scale=scale)
+        def launch_and_act(*given):
+            if list(batch.context_lens_host) == [17, 32]:
+                self.act()
+            return launch(*given)
 
-    return from_function(kernel)
+        return launch_and_act
 
 
 def hang() -> None:
@@ -74,27 +67,19 @@ def lose_the_device() -> None:
     synchronize()
 
 
-segfaults = at_17_tokens(lambda: ctypes.string_at(0))
-leaves = at_17_tokens(lambda: os._exit(0))
-hangs = at_17_tokens(hang)
-eats = at_17_tokens(eat)
-leaves_a_child = at_17_tokens(leave_a_child)
-loses_the_device = at_17_tokens(lose_the_device)
+segfaults = Hostile(lambda: ctypes.string_at(0))
+leaves = Hostile(lambda: os._exit(0))
+hangs = Hostile(hang)
+eats = Hostile(eat)
+leaves_a_child = Hostile(leave_a_child)
+loses_the_device = Hostile(lose_the_device)
 
 
-class DiesAtExit:
+class DiesAtExit(RightKernel):
     """After its last case."""
-
-    features = frozenset()
 
     def __init__(self) -> None:
         atexit.register(os._exit, 5)
-
-    def unsupported(self, spec):
-        return None
-
-    def plan(self, spec, batch, reuse=None):
-        return from_function(attend).plan(spec, batch)
 
 
 dies_at_exit = DiesAtExit

@@ -14,7 +14,7 @@ import sys
 import pytest
 import torch
 
-from selftest.isolation.hostile import at_17_tokens
+from selftest.isolation.hostile import Hostile
 
 EATER = "kept = []\nfor _ in range(60): kept.append(bytearray(b'x' * 100_000_000))"
 
@@ -70,10 +70,10 @@ def replace_the_report() -> None:
     pytest.TestReport.from_item_and_call = no_report
 
 
-forks = at_17_tokens(fork_and_go_on)
-closes = at_17_tokens(lambda: os.closerange(0, 4096))
-eats_in_a_child = at_17_tokens(eat_in_a_child)
-prints = at_17_tokens(print_without_end)
-answers_first = at_17_tokens(answer_first)
-replaces_equal = at_17_tokens(lambda: setattr(torch, "equal", lambda *tensors: True))
-replaces_the_report = at_17_tokens(replace_the_report)
+forks = Hostile(fork_and_go_on)
+closes = Hostile(lambda: os.closerange(0, 4096))
+eats_in_a_child = Hostile(eat_in_a_child)
+prints = Hostile(print_without_end)
+answers_first = Hostile(answer_first)
+replaces_equal = Hostile(lambda: setattr(torch, "equal", lambda *tensors: True))
+replaces_the_report = Hostile(replace_the_report)
