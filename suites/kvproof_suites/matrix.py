@@ -20,15 +20,14 @@ import click
 
 from kvproof_impls.built_in import BUILT_IN
 from kvproof_reports.records import FILE_NAME, RunWriter, read_run
-from kvproof_suites import checks
+from kvproof_suites import checks, published_folder
 from kvproof_suites.cli import publishing, run_folders
 from kvproof_suites.cli.terminal import show_table
 from kvproof_suites.environment import cpu_name, describe
 from kvproof_suites.exit_codes import NOTHING_VERIFIED
-from kvproof_suites.gpu import publish
-from kvproof_suites.gpu.steps import FAILED, NOT_RUN, Outcome, Step, run
 from kvproof_suites.isolation.probe import Availability, availability
 from kvproof_suites.options import TIERS
+from kvproof_suites.step import FAILED, NOT_RUN, Outcome, Step, run
 
 LIMIT_SECONDS = 3600
 """Of the laws of one implementation."""
@@ -41,17 +40,17 @@ ABSENT = "not-available"
 @click.command(help=__doc__)
 @click.option("--impl", default=",".join(BUILT_IN), help="Names with commas between them; default: all built-in ones.")
 @click.option("--tier", type=click.Choice(TIERS), default="full", show_default=True, help="Of the laws.")
-@click.option("--published", type=click.Path(path_type=Path), default=publish.PUBLISHED, show_default=True)
+@click.option("--published", type=click.Path(path_type=Path), default=published_folder.PUBLISHED, show_default=True)
 @click.option("--limit", type=click.IntRange(1), default=LIMIT_SECONDS, show_default=True, help="Seconds for each.")
 @click.option("--results", type=click.Path(path_type=Path), help="Of an earlier run: who is in it is not judged again.")
 def main(impl: str, tier: str, published: Path, limit: int, results: Path | None) -> None:
-    names = publish.names_of_folders(checks.names_of(impl))
+    names = published_folder.names_of_folders(checks.names_of(impl))
     folder = results or Path("results", f"{datetime.now(UTC):%Y%m%d-%H%M%S}-matrix")
     folder.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(max_workers=2) as pool:
         found = dict(zip(names, pool.map(availability, names), strict=True))
     outcomes = [judge(name, found[name], folder, tier, limit) for name in names]
-    target = publish.claim(published, publish.name_of(cpu_name(), date.today()))
+    target = published_folder.claim(published, published_folder.name_of(cpu_name(), date.today()))
     fill(target, folder, found, outcomes, tier)
     show_table(
         ["implementation", "", "minutes", ""], [[o.name, o.status, f"{o.seconds / 60:.1f}", o.detail] for o in outcomes]
@@ -83,13 +82,13 @@ def verdict_in(folder: Path) -> str | None:
 def fill(target: Path, folder: Path, found: Mapping[str, Availability], outcomes: Sequence[Outcome], tier: str) -> None:
     """Records as they are but for the names of this machine's folders, the report, and a page to begin with."""
     tell_absent(folder / ABSENT, found, tier)
-    kept = publish.with_records(folder, [*found, ABSENT])
+    kept = published_folder.with_records(folder, [*found, ABSENT])
     publishing.write_reports(run_folders.read([folder / name for name in kept]), target)
     for name in kept:
         (target / name).mkdir()
         (target / name / FILE_NAME).write_bytes((folder / name / FILE_NAME).read_bytes())
     (target / "README.md").write_text(page(target.name, outcomes, found), encoding="utf-8")
-    publish.without_folders(target, folder)
+    published_folder.without_folders(target, folder)
     for path in target.glob(f"*/{FILE_NAME}"):
         path.with_name(f"{FILE_NAME}.gz").write_bytes(gzip.compress(path.read_bytes(), mtime=0))
         path.unlink()

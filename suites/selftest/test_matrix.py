@@ -9,8 +9,8 @@ from click.testing import CliRunner
 
 from kvproof_reports.records import RunWriter, read_run
 from kvproof_suites import matrix
-from kvproof_suites.gpu.steps import FAILED, PASSED, Outcome, Step
 from kvproof_suites.isolation.probe import Availability
+from kvproof_suites.step import FAILED, PASSED, Outcome, Step
 
 FOUND = {
     "right": Availability("kernel", "1.2"),

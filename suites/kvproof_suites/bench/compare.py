@@ -12,7 +12,7 @@ import click
 from kvproof_suites.bench import attention_side_by_side, side_by_side
 from kvproof_suites.bench.attention_turns import Step
 from kvproof_suites.environment import cpu_name, describe
-from kvproof_suites.gpu.publish import PUBLISHED, name_of
+from kvproof_suites.published_folder import PUBLISHED, name_of
 
 HALVES = ("allocators", "kernels")
 DTYPES = ("float32", "bfloat16")

@@ -15,23 +15,13 @@ import click
 
 from kvproof_impls.built_in import BUILT_IN
 from kvproof_reports.records import FILE_NAME
+from kvproof_suites import published_folder
 from kvproof_suites.cli import run_folders
 from kvproof_suites.cli.terminal import show_table
 from kvproof_suites.environment import gpu_name
 from kvproof_suites.gpu import notes, publish
-from kvproof_suites.gpu.steps import (
-    FAILED,
-    LIMIT_SECONDS,
-    NOT_RUN,
-    PASSED,
-    SWEEP,
-    Outcome,
-    Step,
-    absent,
-    run,
-    steps,
-    sweep,
-)
+from kvproof_suites.gpu.steps import SWEEP, absent, steps, sweep
+from kvproof_suites.step import FAILED, LIMIT_SECONDS, NOT_RUN, PASSED, Outcome, Step, run
 
 OURS = "triton"
 """Whose kernel the sanitizers and kernels/NOTES.md are about."""
@@ -43,7 +33,7 @@ NO_DEVICE = "make gpu: torch finds no CUDA device on this machine, so nothing wa
 @click.option("--impl", default=IMPLEMENTATIONS, help="Names, separated by blanks or commas; default: all for GPUs.")
 @click.option("--trace", type=click.Path(path_type=Path), help="Replayed first; without it, a made-up sample.")
 @click.option("--tier", default="full", show_default=True, help="Of the laws.")
-@click.option("--published", type=click.Path(path_type=Path), default=publish.PUBLISHED, show_default=True)
+@click.option("--published", type=click.Path(path_type=Path), default=published_folder.PUBLISHED, show_default=True)
 @click.option("--limit", type=click.IntRange(1), default=LIMIT_SECONDS, show_default=True, help="Seconds a step.")
 @click.option("--only", default="", help="Only steps whose name this is found in; the others are told as not run.")
 @click.option("--results", type=click.Path(path_type=Path), help="Of an earlier run, to go on with; else a new one.")
@@ -58,7 +48,7 @@ def main(
     results: Path | None,
     dry_run: bool,
 ) -> None:
-    implementations = publish.names_of_folders(impl.replace(",", " ").split())
+    implementations = published_folder.names_of_folders(impl.replace(",", " ").split())
     folder = results or Path("results", f"{datetime.now(UTC):%Y%m%d-%H%M%S}-gpu")
     listed = steps(implementations, folder, trace, OURS, tier, missing=(lambda name: None) if dry_run else absent)
     if dry_run:
@@ -70,11 +60,11 @@ def main(
         sys.exit(NO_DEVICE)
     folder.mkdir(parents=True, exist_ok=True)
     outcomes = [begin(step, limit, only) for step in listed]
-    judged = publish.with_records(folder, implementations)
+    judged = published_folder.with_records(folder, implementations)
     publish.gather_laws(folder, judged)
     swept = begin(sweep(judged, folder), limit, only)
     outcomes.append(swept)
-    target = publish.claim(published, publish.name_of(gpu, date.today()))
+    target = published_folder.claim(published, published_folder.name_of(gpu, date.today()))
     publish.publish(folder, target, outcomes, [*implementations, SWEEP])
     if swept.status != NOT_RUN:
         write_notes(gpu, target / SWEEP)

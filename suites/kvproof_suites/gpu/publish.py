@@ -3,57 +3,19 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from collections.abc import Sequence
-from datetime import date
 from pathlib import Path
 from typing import Any
-
-import click
 
 from kvproof_reports.records import FILE_NAME, RunWriter, read_run
 from kvproof_reports.schema import COMMON
 from kvproof_suites.cli import publishing, run_folders
 from kvproof_suites.environment import describe
 from kvproof_suites.gpu import sanitizer
-from kvproof_suites.gpu.steps import LAWS, Outcome
-
-PUBLISHED = Path("reports", "published")
-
-
-def name_of(gpu: str, day: date) -> str:
-    """ "NVIDIA H200" on a day: ``nvidia-h200-2026-11-30``."""
-    return f"{re.sub(r'[^a-z0-9]+', '-', gpu.lower()).strip('-')}-{day.isoformat()}"
-
-
-def claim(parent: Path, name: str) -> Path:
-    """A folder of that name which holds nothing yet; a second run of a day is ``name-2``."""
-    for number in range(1, 1000):
-        folder = parent / (name if number == 1 else f"{name}-{number}")
-        try:
-            folder.mkdir(parents=True)
-        except FileExistsError:
-            continue
-        return folder
-    raise FileExistsError(f"{parent / name}: a thousand runs of one day")
-
-
-def names_of_folders(names: Sequence[str]) -> list[str]:
-    """``names`` of implementations, of which each becomes a folder of the run.
-
-    Raises:
-        click.UsageError: one that would lie elsewhere.
-    """
-    for name in names:
-        if name in ("", ".", "..") or set(name) & {"/", "\\", "\0"}:
-            raise click.UsageError(f"--impl: {name!r} can't name a folder; give a name, or package.module:factory")
-    return list(names)
-
-
-def with_records(run: Path, names: Sequence[str]) -> list[str]:
-    """Those that have a folder with records: a name that is unknown or unavailable here leaves none."""
-    return [name for name in names if (run / name / FILE_NAME).is_file()]
+from kvproof_suites.gpu.steps import LAWS
+from kvproof_suites.published_folder import with_records, without_folders
+from kvproof_suites.step import Outcome
 
 
 def gather_laws(run: Path, names: Sequence[str]) -> None:
@@ -97,18 +59,3 @@ def page(title: str, outcomes: Sequence[Outcome]) -> str:
     rows = [f"| {o.name} | {o.status} | {o.seconds / 60:.1f} | {o.detail.replace('|', '/')} |" for o in outcomes]
     head = [f"# {title}", "", "| step | | minutes | |", "| --- | --- | --- | --- |"]
     return "\n".join([*head, *rows, "", "What `make gpu` found; [environment.json](environment.json) says where.", ""])
-
-
-def without_folders(folder: Path, run: Path | None = None) -> None:
-    """Names of this machine's folders are nobody's business: the working folder becomes ".", the home "~", and that of
-    the run, wherever it is, its own name."""
-    shown = [(Path.cwd(), b"."), (Path.home(), b"~")]
-    if run is not None:
-        shown.insert(0, (run.resolve(), run.name.encode()))
-    for path in folder.rglob("*"):
-        if path.is_file():
-            text = path.read_bytes()
-            for place, name in shown:
-                if place != Path("/"):
-                    text = text.replace(str(place).encode(), name)
-            path.write_bytes(text)

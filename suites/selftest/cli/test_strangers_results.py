@@ -12,7 +12,7 @@ import click
 import pytest
 
 from kvproof_suites.cli.gate_rerun import run_again
-from kvproof_suites.gpu.publish import names_of_folders
+from kvproof_suites.published_folder import names_of_folders
 from kvproof_suites.repro.keep import write
 
 RECORD = {

@@ -12,7 +12,9 @@ from click.testing import CliRunner
 from kvproof_reports.records import RunWriter, read_run
 from kvproof_suites.gpu import __main__ as gpu
 from kvproof_suites.gpu import notes, publish
-from kvproof_suites.gpu.steps import FAILED, LAWS, NOT_RUN, PASSED, Outcome
+from kvproof_suites.gpu.steps import LAWS
+from kvproof_suites.published_folder import PUBLISHED, claim, name_of
+from kvproof_suites.step import FAILED, NOT_RUN, PASSED, Outcome
 
 DAY = date(2026, 11, 30)
 ROOT = Path(__file__).parents[3]
@@ -43,11 +45,11 @@ def write_run(folder, name="triton"):
     [("NVIDIA H200", "nvidia-h200-2026-11-30"), ("NVIDIA A100-SXM4-80GB", "nvidia-a100-sxm4-80gb-2026-11-30")],
 )
 def test_the_folder_is_called_after_device_and_day(gpu_name, folder):
-    assert publish.name_of(gpu_name, DAY) == folder
+    assert name_of(gpu_name, DAY) == folder
 
 
 def test_a_second_run_of_a_day_overwrites_nothing(tmp_path):
-    assert [publish.claim(tmp_path, "h200").name for _ in range(3)] == ["h200", "h200-2", "h200-3"]
+    assert [claim(tmp_path, "h200").name for _ in range(3)] == ["h200", "h200-2", "h200-3"]
 
 
 @pytest.fixture
@@ -61,7 +63,7 @@ def run_of_two(tmp_path, monkeypatch):
 
 
 def test_a_run_becomes_a_folder_to_commit(run_of_two, tmp_path):
-    target = publish.claim(tmp_path / "published", "h200")
+    target = claim(tmp_path / "published", "h200")
     outcomes = [
         Outcome("laws and benchmark: triton", PASSED, "", 600.0),
         Outcome("laws and benchmark: flash-attn", FAILED, "usage error", 1.0),
@@ -87,7 +89,7 @@ def test_the_sweep_learns_the_laws_of_every_implementation(tmp_path):
 
 
 def test_no_folder_of_this_machine_is_published(run_of_two, tmp_path):
-    target = publish.claim(tmp_path / "published", "h200")
+    target = claim(tmp_path / "published", "h200")
     publish.publish(run_of_two, target, [], ["triton"])
     text = b"".join(path.read_bytes() for path in target.rglob("*") if path.is_file()).decode()
     assert "see ./results and ~/cache" in text
@@ -202,7 +204,7 @@ def test_one_that_fails_does_not_hide_the_others_and_the_exit_code_says_so(a_dev
     assert told.exit_code == 1
     assert "make gpu: not verified: laws and benchmark: flash-attn" in told.output
     assert "--kvproof-impl=triton" in begun[-1].command
-    (folder,) = (tmp_path / publish.PUBLISHED).iterdir()
+    (folder,) = (tmp_path / PUBLISHED).iterdir()
     assert re.fullmatch(r"nvidia-h200-\d{4}-\d\d-\d\d", folder.name)
     assert (folder / "triton" / "results.jsonl").is_file()
     assert not (folder / "flash-attn").exists()
@@ -224,7 +226,7 @@ def test_a_run_can_be_done_in_parts(a_device, tmp_path):
         assert told.exit_code == 0, told.output
     assert [step.name for step in begun] == ["laws and benchmark: triton", "decode sweep", "memcheck: triton"]
     assert "--kvproof-impl=triton" in begun[1].command
-    first, second, _ = sorted((tmp_path / publish.PUBLISHED).iterdir())
+    first, second, _ = sorted((tmp_path / PUBLISHED).iterdir())
     assert "| decode sweep | not run | 0.0 | left out by --only=laws |" in (first / "README.md").read_text()
     assert (second / "sweep" / "results.jsonl").is_file()
     assert (tmp_path / notes.NOTES).read_text().count("0.2500") == 1

@@ -16,8 +16,9 @@ from kvproof_suites.bench.heads import Heads
 from kvproof_suites.bench.profiles import read_profile
 from kvproof_suites.gpu import __main__ as gpu
 from kvproof_suites.gpu import notes, sanitizer
-from kvproof_suites.gpu.steps import FAILED, LAWS, NOT_RUN, PASSED, SHAPES, Step, absent, run, steps, sweep
+from kvproof_suites.gpu.steps import LAWS, SHAPES, absent, steps, sweep
 from kvproof_suites.options import OPTIONS
+from kvproof_suites.step import FAILED, NOT_RUN, PASSED, Step, run
 
 FOLDER = Path("results", "gpu")
 
