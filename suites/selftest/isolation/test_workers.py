@@ -150,3 +150,12 @@ def wait_for(path: Path) -> None:
     while not path.exists():
         assert time.monotonic() < deadline, f"{path} did not come"
         time.sleep(0.1)
+
+
+def test_cases_that_do_not_follow_one_another_in_the_worker_leave_nothing_of_one_to_the_next(tmp_path):
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--kvproof-results=judged", "--pyargs"]
+    command += [SUITE, "kvproof_suites.kernel.test_census", "-k", "1q17k-b16-h2x1-d64"]
+    command += ["--kvproof-impl=selftest.wrong.right_kernel:RightKernel"]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=280, check=False)
+    assert ended.returncode == 0, ended.stdout
+    assert {law["law"] for law in laws(tmp_path, "RightKernel")} == {"G18", "G19", "G13"}
