@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from kvproof_impls import from_function
-from selftest.isolation.hostile import attend
+from selftest.plain_attention import attend
 
 BOOK = "KVPROOF_TEST_BOOK"
 """Names the file in which ``knows_by_heart`` keeps what it has seen."""

@@ -26,7 +26,7 @@ def licences() -> Iterator[Licence]:
         except metadata.PackageNotFoundError:
             continue
         classified = [text.partition(CLASSIFIER)[2].strip() for text in found.get_all("Classifier") or []]
-        told = [found["License-Expression"], *filter(None, classified), found["License"]]
+        told = [found.get("License-Expression"), *filter(None, classified), found.get("License")]
         text = next(filter(None, told), "")
         yield Licence(package, found["Version"], text.strip().splitlines()[0] if text.strip() else "")
 
