@@ -18,6 +18,7 @@ from kvproof_reports.appending import TORN, Appender
 from kvproof_reports.content import lines_of
 from kvproof_reports.older import upgraded
 from kvproof_reports.schema import COMMON, KINDS, SCHEMA_VERSION
+from kvproof_reports.texts import shortened, storable
 from kvproof_reports.validate import RecordError, complete, faults, from_json, to_json
 
 __all__ = ["FILE_NAME", "SCHEMA_VERSION", "RecordError", "Run", "RunWriter", "read_run", "record_id"]
@@ -47,7 +48,8 @@ class RunWriter:
         self.appender = Appender(self.path)
 
     def write(self, kind: str, /, **fields: Any) -> dict[str, Any]:
-        """Append one record and return it, complete.
+        """Append one record and return it, complete. A text that no reader takes is changed: a failure may tell
+        megabytes, and the file has to stay good.
 
         Raises:
             RecordError: naming each faulty field; nothing is written.
@@ -61,7 +63,7 @@ class RunWriter:
             "run_id": self.run_id,
             "record_id": "",
             "time_utc": datetime.now(UTC).isoformat(timespec="microseconds"),
-            **fields,
+            **shortened(storable(fields)),
         }
         if wrong := faults(record):
             raise RecordError("\n".join(f"{kind} record: {what}" for what in wrong))
@@ -135,7 +137,7 @@ def _parse(line: bytes) -> tuple[dict[str, Any] | None, list[str]]:
         record = json.loads(text)
     except (ValueError, RecursionError) as error:
         return None, [f"line: not JSON ({error})"]
-    return (from_json(record), []) if isinstance(record, dict) else (None, ["line: not a JSON object"])
+    return (from_json(storable(record)), []) if isinstance(record, dict) else (None, ["line: not a JSON object"])
 
 
 def _other_run(record: Mapping[str, Any], records: list[dict[str, Any]]) -> list[str]:

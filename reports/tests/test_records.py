@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from kvproof_reports.content import MAX_LINE_BYTES
 from kvproof_reports.records import FILE_NAME, RecordError, RunWriter, read_run
 
 LAW = {
@@ -83,6 +84,25 @@ def test_an_infinite_ratio_survives_though_json_has_no_infinity(tmp_path):
     assert read_run(tmp_path).records == (written,)
     assert written["error_to_bound"] == float("inf")
     assert json.loads((tmp_path / FILE_NAME).read_text(), parse_constant=pytest.fail)["error_to_bound"] == "inf"
+
+
+def test_a_failure_that_tells_megabytes_leaves_a_file_that_can_be_read(tmp_path):
+    writer = RunWriter(tmp_path)
+    writer.write("law", **LAW | {"outcome": "broken", "reason": "first" + 20_000_000 * "\N{SNAKE}" + "last"})
+    ((told,),) = [[record["reason"] for record in read_run(tmp_path).records]]
+    assert told.startswith("first")
+    assert told.endswith("last")
+    assert "... (19,800,009 characters are left out) ..." in told
+    assert len(writer.path.read_bytes()) < MAX_LINE_BYTES
+
+
+@pytest.mark.parametrize("by_writer", [True, False], ids=["written", "of a stranger"])
+def test_a_lone_surrogate_becomes_its_escape_which_every_file_and_database_takes(tmp_path, by_writer):
+    writer = RunWriter(tmp_path)
+    writer.write("law", **LAW | {"outcome": "broken", "reason": "lone \ud800" if by_writer else "lone @"})
+    if not by_writer:
+        writer.path.write_bytes(writer.path.read_bytes().replace(b"@", rb"\ud800"))
+    assert read_run(tmp_path).records[0]["reason"] == r"lone \ud800"
 
 
 def test_two_sessions_of_one_run_are_both_kept(build):
