@@ -5,18 +5,22 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
+from kvproof_reports.texts import visible
+
 NUM_REASON_CHARACTERS = 1500
 
 
 def escape(value: object) -> str:
-    """Any text as one line of plain Markdown text, fit for a table cell: no markup, no HTML, no mention."""
-    line = " ".join(str(value).split())
+    """Any text as one line of plain Markdown text, fit for a table cell: no markup, no HTML, no mention; and on a
+    terminal no more than text."""
+    line = visible(" ".join(str(value).split()))
     line = re.sub(r"([\\`*_\[\]#|~])", r"\\\1", line)
     return line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def fenced(text: str) -> str:
     """A code block that its own content can't close."""
+    text = visible(text)
     if len(text) > NUM_REASON_CHARACTERS:
         text = f"{text[:NUM_REASON_CHARACTERS]}\n... ({len(text):,} characters in all, see report.html)"
     longest = max((len(run) for run in re.findall("`+", text)), default=0)

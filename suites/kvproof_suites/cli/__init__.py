@@ -91,9 +91,11 @@ class LazyGroup(click.Group):
 
 def _explain(error: click.ClickException) -> int:
     """One or two lines: what was wrong, and where help is."""
+    from kvproof_reports.texts import visible
+
     context = getattr(error, "ctx", None)
     command = context.command_path if context else "kvproof"
-    click.echo(f"{command}: {error.format_message()}", err=True)
+    click.echo(f"{command}: {visible(error.format_message())}", err=True)
     if isinstance(error, click.UsageError):
         click.echo(f"`{command} --help` shows the options and examples.", err=True)
     return USAGE_ERROR

@@ -13,7 +13,7 @@ import click
 from kvproof_suites import cli
 from kvproof_suites.cli import run_folders
 from kvproof_suites.cli.gate_rerun import run_again
-from kvproof_suites.cli.terminal import note, show_json, show_table
+from kvproof_suites.cli.terminal import note, say, show_json, show_table
 
 if TYPE_CHECKING:
     from kvproof_reports.gate import Gate
@@ -88,7 +88,7 @@ def command(
         judge_runs = partial(judge, old, rules=rules, names=only, any_machine=allow_other_machine or update)
         gate, found = _settle(judge_runs, found, num_reruns, folder, lenient=update)
     for told in (line for run in found for line in run.notes):
-        click.echo(told, err=True)
+        say(told, err=True)
     if gate is not None:
         _tell(gate, folder, as_json)
     if update:
@@ -144,7 +144,7 @@ def _settle(
     except BaselineError as error:
         if not lenient:
             raise click.ClickException(str(error)) from None
-        click.echo(f"no difference to show: {error}", err=True)
+        say(f"no difference to show: {error}", err=True)
         return None, runs
     return gate, runs
 
@@ -164,7 +164,7 @@ def _tell(gate: Gate, folder: Path, as_json: bool) -> None:
         show_json(gate_report.as_object(gate))
     else:
         show_table(gate_report.COLUMNS, gate_report.rows(gate))
-        click.echo(f"gate {gate.verdict}")
+        say(f"gate {gate.verdict}")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "gate.json").write_text(gate_report.json_text(gate), encoding="utf-8")

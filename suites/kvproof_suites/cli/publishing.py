@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kvproof_suites.cli.terminal import say
 from kvproof_suites.laws import LAWS
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def conclude(run: Run, written: Sequence[Path], logged_to: str | None) -> None:
     for subject in subjects([run]):
         if subject.laws:
             told = ", ".join(f"{number} {outcome}" for outcome, number in subject.counts.items() if number)
-            click.echo(f"{subject.name}: {subject.verdict} ({told.replace('_', ' ')})")
+            say(f"{subject.name}: {subject.verdict} ({told.replace('_', ' ')})")
     for path in written:
         click.echo(f"report: {path}")
     if logged_to:

@@ -10,19 +10,21 @@ from typing import Any
 
 import click
 
+from kvproof_reports.texts import visible
+
 NEVER_BROKEN = 12
 """Characters of a word that is not broken: figures are shorter, and half a figure is a wrong one."""
 
 
 def show_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str | None = None) -> None:
     """A rich table on a terminal, or a line for each cell where it has no room for the columns; in a pipe,
-    tab-separated lines under one header, for cut and awk."""
-    cells = [["" if cell is None else str(cell) for cell in row] for row in rows]
+    tab-separated lines under one header, for cut and awk. Cells may be a stranger's: none steers the terminal."""
+    headings, *cells = [["" if cell is None else visible(str(cell)) for cell in row] for row in [columns, *rows]]
     if sys.stdout is None or not sys.stdout.isatty():  # None: it was closed before we came
-        for line in [columns, *cells]:
-            click.echo("\t".join(part.replace("\n", " ") for part in line))
+        for line in [headings, *cells]:
+            click.echo("\t".join(part.replace("\n", " ").replace("\t", " ") for part in line))
         return
-    _draw(columns, cells, title)
+    _draw(headings, cells, title and visible(title))
 
 
 def _draw(columns: Sequence[str], cells: Sequence[Sequence[str]], title: str | None) -> None:
@@ -32,9 +34,9 @@ def _draw(columns: Sequence[str], cells: Sequence[Sequence[str]], title: str | N
     from rich.text import Text
 
     console = Console()
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    table = Table(title=title and Text(title), title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     for name in columns:
-        table.add_column(name, overflow="fold")
+        table.add_column(Text(name), overflow="fold")
     for line in cells:
         table.add_row(*(Text(cell) for cell in line))
     if _num_columns_needed([columns, *cells]) <= console.width:
@@ -52,6 +54,11 @@ def _num_columns_needed(lines: Sequence[Sequence[str]]) -> int:
     """Of a terminal: the longest word of each column, as far as it must stay whole, and the space between columns."""
     words = [[word for cell in column for word in cell.split()] for column in zip(*lines, strict=True)]
     return sum(min(NEVER_BROKEN, max(map(len, found), default=0)) for found in words) + 3 * len(words)
+
+
+def say(text: str, err: bool = False) -> None:
+    """A line with words out of a file, which may be a stranger's."""
+    click.echo(visible(text), err=err)
 
 
 def show_json(value: Any) -> None:

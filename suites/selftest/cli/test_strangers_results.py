@@ -1,16 +1,21 @@
-"""``kvproof report`` on a stranger's results: what they name is shown, and neither imported, run nor written to."""
+"""Commands on a stranger's results: what they name is shown, and neither imported, run, written to nor obeyed."""
 
 from __future__ import annotations
 
 import json
+import os
+import pty
+import re
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 
 import click
 import pytest
 
+from kvproof_reports.records import RunWriter
 from kvproof_suites.cli.gate_rerun import run_again
 from kvproof_suites.published_folder import names_of_folders
 from kvproof_suites.repro.keep import write
@@ -96,3 +101,61 @@ def test_a_law_that_is_called_like_a_path_leaves_nothing_outside_of_the_run(tmp_
 
     kept = write(tmp_path / "run", Item(), "py", "text")  # type: ignore[arg-type]
     assert kept.parent == tmp_path / "run" / "repro"
+
+
+HOSTILE = "\x1b]0;owned\x07\x1b[2J\u202eltr\x9b31m[/bold]\t"
+SHOWN = r"\x1b]0;owned\x07\x1b[2J\u202eltr\x9b31m[/bold]"
+BENCHMARK = {
+    "group": "allocator",
+    "operation": "append",
+    "block_size": 16,
+    "device": "cpu",
+    "timed": True,
+    "verified": True,
+    "median_ms": 2.0,
+    "q1_ms": 1.9,
+    "q3_ms": 2.1,
+    "num_samples": 5,
+}
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("compare", "hostile", "hostile"),
+        ("compare", "--implementations", "hostile"),
+        ("gate", "--allow-other-machine", "--baseline=hostile/results.jsonl", "--output=gate", "hostile"),
+        ("gate", "--allow-other-machine", "--baseline=hostile/results.jsonl", "--impl=no", "hostile"),
+    ],
+)
+@pytest.mark.parametrize("columns", ["", "20", "400"], ids=["pipe", "narrow", "wide"])
+def test_names_of_a_stranger_are_seen_on_a_terminal_and_do_not_steer_it(
+    tmp_path: Path, command: tuple[str, ...], columns: str
+) -> None:
+    for name in ("first", "second"):
+        RunWriter(tmp_path / "hostile").write("benchmark", **BENCHMARK, implementation=name + HOSTILE)
+    words = [sys.executable, "-c", "from kvproof_suites.cli import main; main()", *command]
+    shown, told = shown_by(words, tmp_path, columns)
+    assert "fault of kvproof itself" not in told, told
+    text = re.sub(r"\s", "", re.sub("\x1b\\[[0-9;]*m", "", shown) + told)  # rich's own colours, and its folds
+    assert SHOWN in text
+    assert [character for character in text if not character.isprintable()] == []
+
+
+def shown_by(words: list[str], folder: Path, columns: str) -> tuple[str, str]:
+    """Standard output, on a terminal of so many columns or else a pipe, and standard error."""
+    environment = {**os.environ, "TERM": "xterm", **({"COLUMNS": columns} if columns else {})}
+    given = {"cwd": folder, "env": environment, "stderr": subprocess.PIPE, "text": True}
+    if not columns:
+        ended = subprocess.run(words, stdout=subprocess.PIPE, check=False, timeout=120, **given)
+        return ended.stdout, ended.stderr
+    leader, follower = pty.openpty()
+    with open(leader, encoding="utf-8", newline="") as terminal:
+        run = subprocess.Popen(words, stdout=follower, **given)
+        os.close(follower)
+        shown = ""
+        with suppress(OSError):  # how Linux says that the other end is closed
+            while chunk := terminal.readline():
+                shown += chunk
+        assert run.stderr is not None
+        return shown, run.communicate(timeout=120)[1]
