@@ -1,6 +1,8 @@
 """``kvproof new`` writes a kernel that runs as it is, and overwrites nothing."""
 
 import importlib.util
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -50,6 +52,27 @@ def test_the_template_attends_to_each_sequence_through_its_table(template):
         for head in range(4):
             weights = (keys[:, head // 2] @ query[row, head].double() * spec.scale_value).softmax(0)
             torch.testing.assert_close(out[row, head], (weights @ values[:, head // 2]).float())
+
+
+UNMASKED = {
+    "keys = key_pool[table].flatten(0, 1)[:context_len]": "keys = key_pool[table].flatten(0, 1)",
+    "values = value_pool[table].flatten(0, 1)[:context_len]": "values = value_pool[table].flatten(0, 1)",
+    "hidden = torch.arange(context_len, ": "hidden = torch.arange(len(keys), ",
+}
+"""Whole blocks are read and the scores masked: what lies behind the end of a context is multiplied by zero."""
+
+
+@pytest.mark.parametrize(("edits", "expected"), [({}, "verdict: conforms"), (UNMASKED, "1 broken")])
+def test_a_tail_that_is_no_longer_cut_off_breaks_a_law_and_the_template_none(tmp_path, edits, expected):
+    text = new("-").output
+    for line, edited in edits.items():
+        assert text.count(line) == 1
+        text = text.replace(line, edited)
+    (tmp_path / "edited.py").write_text(text)
+    command = [sys.executable, "-m", "pytest", "-x", "-p", "no:cacheprovider", "--pyargs", "kvproof_suites.kernel"]
+    command += ["-k", "unowned_bytes or given_output", "--kvproof-impl=edited:factory", "--kvproof-results=judged"]
+    judged = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert expected in judged.stdout, judged.stdout
 
 
 def test_nothing_is_overwritten(tmp_path):
