@@ -7,7 +7,7 @@ import torch
 
 
 class Kernel:
-    # What is offered beyond plain causal attention: window, softcap, alibi, sinks, lse, fp8, int8, head_scales, mla, ...
+    # Beyond plain causal attention: window, softcap, alibi, sinks, lse, fp8, int8, head_scales, mla, ...
     # One that is not named here is never asked for; one that is named must work. These two do, as it stands: NaN behind
     # the end of a context, in its last block, does no harm, and `out` is written where it is given.
     features = frozenset({"dirty_tail", "out"})
