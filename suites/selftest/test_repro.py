@@ -246,6 +246,19 @@ def test_the_script_exits_1_with_the_wrong_kernel_and_0_with_a_right_one(
     assert right == (0, "the failure is gone\n")
 
 
+@pytest.mark.parametrize(
+    ("named", "told"), [("nowhere:kernel", "No module named 'nowhere'"), ("mine:Absent", "no attribute 'Absent'")]
+)
+def test_a_kernel_that_can_not_be_loaded_is_neither_wrong_nor_right(
+    folder: Path, judged: dict[str, dict[str, Any]], named: str, told: str
+) -> None:
+    ended = run(folder, script_named(judged["SeesOneTokenTooMany"]["reason"]), named)
+    assert ended.returncode == 125, ended.stderr
+    assert ended.stderr.startswith(f"{named} can't be loaded: ")
+    assert told in ended.stderr
+    assert ended.stderr.count("\n") == 1
+
+
 @pytest.mark.parametrize("wrong", ["OutOfMemory", "DeviceOutOfMemory"])
 def test_running_out_of_memory_is_a_failure_and_not_a_skip(judged: dict[str, dict[str, Any]], wrong: str) -> None:
     assert judged[wrong]["outcome"] == "broken"

@@ -64,8 +64,9 @@ def introduction(failure: Failure) -> str:
     setting = f"{failure.implementation}{version}, torch {torch.__version__}, {failure.device}"
     told = failure.story.replace("\\", "\\\\").replace('"""', "'''")
     usage = (
-        "Needs torch and the implementation, nothing else. Exits 1 while the failure is there and 0 when it is gone.\n"
-        "Another implementation can be named, package.module:factory; errors are bounded by what this one declares."
+        "Needs torch and the implementation, nothing else. Exits 1 while the failure is there, 0 when it is gone, and\n"
+        "125, which `git bisect run` passes over, where the implementation can't be loaded. Another one can be named,\n"
+        "package.module:factory; errors are bounded by what this one declares."
     )
     return f'"""{failure.title}\n\nSeen with {setting}:\n\n{told}\n\n{usage}\n"""\n'
 
@@ -222,9 +223,13 @@ def load(target):
     """The kernel behind package.module:attribute: itself, a class or factory of it, or one half of a pair."""
     sys.path.insert(0, os.getcwd())
     module, _, path = target.partition(":")
-    found = importlib.import_module(module)
-    for part in path.split("."):
-        found = getattr(found, part)
+    try:
+        found = importlib.import_module(module)
+        for part in path.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError) as error:
+        print(f"{target} can't be loaded: {error}", file=sys.stderr)
+        sys.exit(125)
     while isinstance(found, type) or not hasattr(found, "plan"):
         if isinstance(found, dict) or hasattr(found, "kernel"):
             found = found["kernel"] if isinstance(found, dict) else found.kernel
