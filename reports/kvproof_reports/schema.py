@@ -112,6 +112,10 @@ LAW: Mapping[str, Field] = {
     "case": Field("text", "the shrunk case, to paste"),
     "seconds": _needed("number", "duration of the test"),
     "error_to_bound": Field("ratio", "largest error over its bound; above 1 is broken, inf a NaN", only_when=_COMPARED),
+    "peak_bytes": Field(
+        "count", "the most memory that its process held, that of the laws included", only_when=_COMPARED
+    ),
+    "peak_device_bytes": Field("count", "the most that torch had allocated on the device", only_when=_COMPARED),
 }
 
 _TIMED: Condition = ("timed", (True,))

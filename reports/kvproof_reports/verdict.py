@@ -64,7 +64,15 @@ class Cell:
 
     @property
     def error_to_bound(self) -> float | None:
-        return max((r["error_to_bound"] for r in self.records if r["error_to_bound"] is not None), default=None)
+        return self._largest("error_to_bound")
+
+    @property
+    def peak_bytes(self) -> int | None:
+        """Of the device where there is one, else of the process."""
+        return self._largest("peak_device_bytes") or self._largest("peak_bytes")
+
+    def _largest(self, name: str) -> Any:
+        return max((record[name] for record in self.records if record[name] is not None), default=None)
 
 
 @dataclass

@@ -79,6 +79,16 @@ def test_a_broken_cell_opens_reason_and_counterexample(page):
     assert page.tags.count("details") == 8  # six cells, and the numbers behind two plots
 
 
+def test_a_cell_tells_the_most_memory_that_its_tests_held_on_the_device_where_there_is_one(build):
+    run = build("a")
+    run.law("G01", "torch", peak_bytes=1_000_000_000)
+    run.law("G01", "torch", test="other", peak_bytes=2_500_000_000)
+    run.law("G01", "triton", peak_bytes=1_000_000_000, peak_device_bytes=500_000_000)
+    text = Page(render_html([read_run(run.writer.folder)])).text
+    assert "at most 2.50 GB of memory" in text
+    assert "at most 0.500 GB of memory" in text
+
+
 def test_a_cell_tells_each_broken_test_but_a_shared_refusal_once(build):
     run = build("a")
     for test in ("x", "y"):

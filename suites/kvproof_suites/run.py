@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kvproof_impls.registry import Implementation
-from kvproof_suites import checks, failures, options, summary
+from kvproof_suites import checks, failures, memory, options, summary
 from kvproof_suites.environment import describe
 from kvproof_suites.exit_codes import INTERNAL_ERROR, LAW_BROKEN, NOTHING_VERIFIED
 from kvproof_suites.expectations import EXPECTED, apply_expectations
@@ -121,11 +121,15 @@ class LawRun:
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
         for kernel in self.kernels.values():
             kernel.start(recording=law_of(item) is not None and not is_benchmark(item))
+        self.counts_peak = memory.start_peak(self.device)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        if call.when == "call" and law_of(item) is not None:
+            held = memory.peaks(self.device, self.counts_peak)
+            item.user_properties += [(f"kvproof_{name}", num_bytes) for name, num_bytes in held.items()]
         report = yield
         if report.failed and call.excinfo is not None:
             failures.rewrite(item, call.excinfo, report, self.keep(item, call.excinfo.value))
@@ -157,6 +161,7 @@ class LawRun:
         self, report: pytest.TestReport, properties: dict[str, Any], outcome: str, reason: str | None
     ) -> None:
         law = properties["kvproof_law"]
+        seen = {} if outcome in ("refused", "not_run") else properties
         record = {
             "law": law,
             "sentence": LAWS[law].sentence,
@@ -167,7 +172,9 @@ class LawRun:
             "status": properties.get("kvproof_status"),
             "case": properties.get("kvproof_case"),
             "seconds": round(report.duration, 4),
-            "error_to_bound": None if outcome in ("refused", "not_run") else properties.get("kvproof_error_to_bound"),
+            "error_to_bound": seen.get("kvproof_error_to_bound"),
+            "peak_bytes": seen.get("kvproof_peak_bytes"),
+            "peak_device_bytes": seen.get("kvproof_peak_device_bytes"),
         }
         self.laws.append(record)
         self.write("law", **record)

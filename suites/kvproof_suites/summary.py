@@ -43,7 +43,7 @@ def print_summary(terminal: pytest.TerminalReporter, laws: Laws, conclusion: str
     """Short, and shorter with ``-q`` where there is a verdict; coloured on a terminal only."""
     terminal.section("kvproof", sep="=")
     if terminal.verbosity >= 0 or not any(record["outcome"] == "verified" for record in laws):
-        lines = [*counts_of(laws), *reasons(laws), *errors_to_bounds(laws), *slowest(laws)]
+        lines = [*counts_of(laws), *reasons(laws), *errors_to_bounds(laws), *slowest(laws), *largest(laws)]
         for line in lines:
             terminal.write_line(line)
     good = conclusion.startswith("conforms")
@@ -108,3 +108,11 @@ def slowest(laws: Laws, shown: int = 10) -> Iterable[str]:
     if ranked:
         told = ", ".join(f"{law} {name} {spent:.1f} s" for (name, law), spent in ranked)
         yield f"slowest laws: {told}; all {len(seconds)} took {sum(seconds.values()):.1f} s"
+
+
+def largest(laws: Laws) -> Iterable[str]:
+    """Of the host, and of a device where there is one."""
+    for where, field in (("memory", "peak_bytes"), ("memory of the device", "peak_device_bytes")):
+        if known := [record for record in laws if record[field] is not None]:
+            most = max(known, key=lambda record: record[field])
+            yield f"most {where} held: {most[field] / 1e9:.2f} GB ({most['law']} {most['implementation']})"

@@ -29,7 +29,7 @@ class Terminal:
 
 def law(name: str, outcome: str = "verified", reason: str | None = None, **more: Any) -> dict[str, Any]:
     record = {"implementation": "mine", "law": name, "outcome": outcome, "reason": reason, "seconds": 1.0}
-    return record | {"error_to_bound": None} | more
+    return record | {"error_to_bound": None, "peak_bytes": None, "peak_device_bytes": None} | more
 
 
 def shown(laws: list[dict[str, Any]], conclusion: str = "conforms: 1 verified", verbosity: int = 0) -> Terminal:
@@ -61,6 +61,13 @@ def test_the_slowest_ten_laws_come_first_with_their_time() -> None:
 def test_the_element_nearest_to_its_bound_is_told() -> None:
     laws = [law("G1", error_to_bound=0.25), law("G2", error_to_bound=0.5), law("G1", "broken", "r", error_to_bound=9.0)]
     assert "largest error ÷ bound of what was verified: 0.5 (G2, mine)" in shown(laws).lines
+
+
+def test_the_law_that_held_most_memory_is_told() -> None:
+    laws = [law("G1", peak_bytes=2 * 10**9), law("G2", peak_bytes=3 * 10**9, peak_device_bytes=10**9), law("A1")]
+    lines = shown(laws).lines
+    assert "most memory held: 3.00 GB (G2 mine)" in lines
+    assert "most memory of the device held: 1.00 GB (G2 mine)" in lines
 
 
 def test_many_reasons_are_cut_short() -> None:

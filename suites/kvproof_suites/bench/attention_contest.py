@@ -16,7 +16,6 @@ from kvproof_suites.bench.comparison import Cost, breakeven_launches, tax
 from kvproof_suites.bench.contests import Entrant, NotTimed, Prepared, Ready
 from kvproof_suites.bench.eviction import Evictor, as_given, rotated_bytes
 from kvproof_suites.bench.fresh import require_no_kept_results
-from kvproof_suites.bench.memory import lack_of_room
 from kvproof_suites.bench.paged_launches import Launches, launches, num_turns, problem_of
 from kvproof_suites.bench.problem import Expected, draw, expect
 from kvproof_suites.bench.race import Contestant
@@ -24,6 +23,7 @@ from kvproof_suites.bench.tables import Churned
 from kvproof_suites.bench.timing import Timing, median_seconds, roof
 from kvproof_suites.bench.untimed import told_instead, why_not_timed
 from kvproof_suites.kernel.attend import arithmetic
+from kvproof_suites.memory import lack_of_room
 from kvproof_suites.outcome import LawBroken
 from kvproof_suites.under_test import KernelUnderTest
 
@@ -68,7 +68,9 @@ class AttentionContest:
     def _lack_of_room(self, entrants: Sequence[Entrant]) -> str | None:
         turns = num_turns(entrants[0][1], self.device) if entrants else 0
         sizes = {(name, cell.table): problem_of(cell).kv_bytes * turns for name, cell in entrants}
-        return lack_of_room(sum(sizes.values()) + 2 * max(sizes.values(), default=0), self.device, len(sizes))
+        num_bytes = sum(sizes.values()) + 2 * max(sizes.values(), default=0)
+        lack = lack_of_room(f"{len(sizes)} pools and their contents", num_bytes, self.device)
+        return lack and f"{lack}: name fewer implementations, fewer --tables or a smaller point"
 
     def _launches(self, name: str, cell: Cell) -> tuple[Launches, float]:
         """Made and examined, and the seconds of a plan: 0 where there is nothing to plan."""

@@ -67,6 +67,9 @@ def require_recordable(item: pytest.Item, report: pytest.TestReport) -> None:
     for number in (report.duration, properties.get("kvproof_error_to_bound", 0.0)):
         if not isinstance(number, int | float) or math.isnan(number) or number < 0:
             raise ValueError(f"{number!r} is no duration, and no ratio")
+    for num_bytes in (properties.get("kvproof_peak_bytes", 0), properties.get("kvproof_peak_device_bytes", 0)):
+        if type(num_bytes) is not int or num_bytes < 0:
+            raise ValueError(f"{num_bytes!r} is no number of bytes")
     about = {"schema_version": SCHEMA_VERSION, "kind": "benchmark", "run_id": "-", "record_id": "-"}
     for row in properties.get("kvproof_records", ()):
         if row["implementation"] != implementation_of(item):

@@ -12,7 +12,6 @@ from pathlib import Path
 
 TOKEN = "KVPROOF_WORKER"
 PROC = Path("/proc")
-CGROUP = Path("/sys/fs/cgroup")
 SELDOM = 3
 """Rounds of ending: a process that forks while it is looked for is found in the next."""
 
@@ -37,36 +36,6 @@ def end(token: str) -> None:
 def resident_bytes(pids: list[int]) -> int:
     """Memory that the processes hold; shared pages count in each."""
     return sum(map(_resident_bytes, pids))
-
-
-def memory_left() -> tuple[int, int] | None:
-    """(available, in all) bytes of the machine, or of its container where less is left; None where nobody tells."""
-    found = [each for each in (_of_machine(), _of_container()) if each is not None]
-    return min(found, key=lambda each: each[0] / each[1], default=None)
-
-
-def _of_machine() -> tuple[int, int] | None:
-    try:
-        lines = (PROC / "meminfo").read_text().splitlines()
-    except OSError:
-        return None
-    kilobytes = {line.partition(":")[0]: int(line.split()[1]) for line in lines}
-    if "MemAvailable" not in kilobytes:
-        return None
-    return kilobytes["MemAvailable"] * 1024, kilobytes["MemTotal"] * 1024
-
-
-def _of_container() -> tuple[int, int] | None:
-    """By its control group; files that were read count as available, as they do for the machine."""
-    try:
-        limit, used = ((CGROUP / f"memory.{name}").read_text().strip() for name in ("max", "current"))
-        stat = (CGROUP / "memory.stat").read_text().split()
-    except OSError:
-        return None
-    if limit == "max":
-        return None
-    files = int(stat[stat.index("inactive_file") + 1]) if "inactive_file" in stat else 0
-    return int(limit) - int(used) + files, int(limit)
 
 
 def _pids() -> Iterator[int]:

@@ -7,6 +7,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from kvproof_suites import memory
 from kvproof_suites.isolation import processes
 from kvproof_suites.isolation.death import OUT_OF_DISK, OUT_OF_MEMORY
 
@@ -42,7 +43,7 @@ class Watch:
         return f"it held {held / 1e9:.1f} GB, and {self.memory_bytes / 1e9:.1f} are allowed (--max-memory)"
 
     def _machine(self) -> str | None:
-        if (found := processes.memory_left()) is None:
+        if (found := memory.of_host()) is None:
             return None
         left, total = found
         if left >= SMALLEST_REST * total:

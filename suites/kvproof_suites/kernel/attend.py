@@ -10,6 +10,7 @@ from kvproof_impls.contract import DEFAULT_ARITHMETIC, AttentionSpec, KVPools, P
 from kvproof_reference.arithmetic import Arithmetic
 from kvproof_suites.kernel.cases import Case
 from kvproof_suites.kernel.pages import Pages, empty_pools, fill_pool, step_tensors
+from kvproof_suites.kernel.room import require_room
 from kvproof_suites.kernel.scales import Scales, scale_pools
 from kvproof_suites.outcome import LawBroken, refuse
 from kvproof_suites.under_test import KernelUnderTest
@@ -19,7 +20,8 @@ Output = tuple[torch.Tensor, torch.Tensor | None]
 
 
 def require(under_test: KernelUnderTest, case: Case, *features: str) -> None:
-    """Refuse the case by what the kernel declares: a missing feature, an unsupported spec, too long a context."""
+    """Refuse the case by what the kernel declares: a missing feature, an unsupported spec, too long a context. One that
+    this machine has no room for is not run."""
     kernel, spec = under_test.kernel, case.spec
     if missing := [feature for feature in (*features, *case.features) if feature not in kernel.features]:
         refuse(f"does not declare {', '.join(missing)}")
@@ -30,6 +32,7 @@ def require(under_test: KernelUnderTest, case: Case, *features: str) -> None:
     longest = getattr(kernel, "max_context_len", None)
     if longest is not None and max(context_len for context_len, _ in case.seqs) > longest:
         refuse(f"contexts longer than {longest} are declared impractical")
+    require_room(under_test, case)
 
 
 def place(

@@ -15,8 +15,9 @@ from kvproof_suites.kernel.cases import CHUNKED, MIXED, Case, by_tier, decode, p
 from kvproof_suites.kernel.decoding import judge as judge_needle
 from kvproof_suites.kernel.drawn import Drawn, draw, judge, place_drawn
 from kvproof_suites.kernel.needle import Needle, bury
-from kvproof_suites.kernel.pages import Pages, lay_out, pool_orders, step_tensors, untouched_pool
-from kvproof_suites.outcome import LawBroken, not_run_here
+from kvproof_suites.kernel.pages import Pages, lay_out, step_tensors
+from kvproof_suites.kernel.room import large_pools
+from kvproof_suites.outcome import LawBroken
 from kvproof_suites.under_test import KernelUnderTest
 
 STRIDED = (Case(MIXED), Case(decode(17), num_kv_heads=2))
@@ -28,21 +29,15 @@ PAST_INT32 = 2**31 + 2**20
 
 
 def in_the_highest_blocks(under_test: KernelUnderTest, needle: Needle, case: Case) -> tuple[Needle, KVPools]:
-    """The needle's blocks moved to the end of a pool of untouched virtual memory: only pages that are used cost any."""
-    if under_test.device != "cpu":
-        not_run_here("on a device memory is not virtual; this case is for the CPU")
-    spec, pages = case.spec, needle.pages
-    per_block = case.block_size * spec.num_kv_heads * spec.head_dim
-    num_blocks = PAST_INT32 // per_block + pages.num_blocks
+    """The needle's blocks moved to the end of large pools."""
+    pages = needle.pages
+    num_blocks = PAST_INT32 // (case.block_size * case.num_kv_heads * case.head_dim) + pages.num_blocks
     shift = num_blocks - pages.num_blocks
-    pools = []
-    for values, order in zip((needle.keys, needle.values), pool_orders(under_test.kernel), strict=True):
-        shape = (num_blocks, case.block_size, spec.num_kv_heads, spec.head_dim)
-        view = untouched_pool(shape, order, case.dtype)
-        view[shift:].copy_(values.view(pages.num_blocks, case.block_size, *values.shape[1:]))
-        pools.append(view)
+    pools = large_pools(under_test, case, num_blocks)
+    for view, stored in ((pools.key, needle.keys), (pools.value, needle.values)):
+        view[shift:].copy_(stored.view(pages.num_blocks, case.block_size, *stored.shape[1:]))
     tables = tuple(tuple(block + shift for block in table) for table in pages.tables)
-    return replace(needle, pages=replace(pages, num_blocks=num_blocks, tables=tables)), KVPools(*pools)
+    return replace(needle, pages=replace(pages, num_blocks=num_blocks, tables=tables)), pools
 
 
 @pytest.mark.law("F3")

@@ -8,10 +8,11 @@ import torch
 from kvproof_impls.contract import KVPools
 from kvproof_suites.kernel.attend import require
 from kvproof_suites.kernel.cases import MIXED, Case, by_tier, decode
-from kvproof_suites.kernel.pages import lay_out, pool_orders, step_tensors, untouched_pool
+from kvproof_suites.kernel.pages import lay_out, step_tensors
+from kvproof_suites.kernel.room import large_pools
 from kvproof_suites.kernel.test_cache_write import bits, require_writer
 from kvproof_suites.kernel.test_layouts import PAST_INT32
-from kvproof_suites.outcome import LawBroken, not_run_here
+from kvproof_suites.outcome import LawBroken
 from kvproof_suites.under_test import KernelUnderTest
 
 CASES = (Case(MIXED), Case(decode(17, 1), num_kv_heads=2, block_size=3))
@@ -55,16 +56,13 @@ def test_a_write_into_strided_pools_changes_its_slots_alone_or_is_rejected(
 def test_a_write_past_32_bit_offsets_lands_in_its_slots(kernel: KernelUnderTest, case: Case, seed: int) -> None:
     require(kernel, case)
     require_writer(kernel, "write")
-    if kernel.device != "cpu":
-        not_run_here("on a device memory is not virtual; this case is for the CPU")
     per_slot = case.num_kv_heads * case.head_dim
     num_blocks = PAST_INT32 // (per_slot * case.block_size)
-    shape = (num_blocks, case.block_size, case.num_kv_heads, case.head_dim)
-    views = [untouched_pool(shape, order, case.dtype) for order in pool_orders(kernel.kernel)]
-    slots = torch.tensor([num_blocks * case.block_size - 1, 2**31 // per_slot + 1])
+    pools = large_pools(kernel, case, num_blocks)
+    slots = torch.tensor([num_blocks * case.block_size - 1, 2**31 // per_slot + 1], device=kernel.device)
     sent = rows(kernel, case, len(slots), seed)
-    kernel.kernel.write(case.spec, *sent, KVPools(*views), slots)
-    for name, view, row in zip(("key", "value"), views, sent, strict=True):
+    kernel.kernel.write(case.spec, *sent, pools, slots)
+    for name, view, row in (("key", pools.key, sent[0]), ("value", pools.value, sent[1])):
         if not torch.equal(view[slots // case.block_size, slots % case.block_size], row):
             raise LawBroken(
                 f"slots {slots.tolist()} of the {name} pool, past 2^31 elements, do not hold what was written"

@@ -196,7 +196,7 @@ def test_what_can_not_be_timed_is_a_row_without_figures():
 
 
 def test_too_little_memory_is_told_before_it_is_asked_for(monkeypatch):
-    monkeypatch.setattr("kvproof_suites.bench.memory.free_bytes", lambda device: 100_000)
+    monkeypatch.setattr("kvproof_suites.memory.free_bytes", lambda device: 100_000)
     found = prepared(TorchKernel(), replace(CELL, point=parse_point("8q1s1k")))
     assert isinstance(found, NotTimed)
     assert "are free: name fewer implementations" in found.reason

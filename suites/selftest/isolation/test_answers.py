@@ -57,6 +57,8 @@ ROW = {"implementation": "paged", "group": "decode"}
             "crashed",
             "nan is no duration, and no ratio",
         ),
+        (answer(user_properties=[["kvproof_peak_bytes", -1]]), "crashed", "-1 is no number of bytes"),
+        (answer(user_properties=[["kvproof_peak_device_bytes", "much"]]), "crashed", "'much' is no number of bytes"),
         (answer(user_properties=[["kvproof_records", 7]]), "crashed", "is no report: TypeError"),
         (answer(user_properties=[["kvproof_records", [ROW]]]), "crashed", "a row of 'paged'"),
         (

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from kvproof_suites import memory
 from kvproof_suites.isolation import processes, watch, worker
 from kvproof_suites.isolation.death import Death
 from kvproof_suites.isolation.worker import Limits, Worker
@@ -70,11 +71,11 @@ def test_what_it_does_ends_its_case_with_a_true_status_and_another_is_started(
 
 
 def test_a_container_that_is_nearly_full_counts_as_a_machine_that_is(tmp_path, monkeypatch):
-    monkeypatch.setattr(processes, "CGROUP", tmp_path)
+    monkeypatch.setattr(memory, "CGROUP", tmp_path)
     told = {"max": "1000000", "current": "990000", "stat": "anon 900000\ninactive_file 10000\n"}
     for name, text in told.items():
         (tmp_path / f"memory.{name}").write_text(text)
-    assert processes.memory_left() == (20_000, 1_000_000)
+    assert memory.of_host() == (20_000, 1_000_000)
     over = watch.Watch(1, "nobody", None, {})
     assert over.excess() == ("out_of_memory", f"out of memory: {over._machine()}")
     (tmp_path / "memory.max").write_text("max\n")
