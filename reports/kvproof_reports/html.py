@@ -22,6 +22,7 @@ from kvproof_reports.sections import Section, kernel_sections, other_sections, s
 from kvproof_reports.tables import Table
 from kvproof_reports.two_sides import best_sizes, two_sides
 from kvproof_reports.verdict import Cell, LawRow, Subject, judged, matrix, notes, subjects
+from kvproof_reports.whole import write_whole
 from kvproof_reports.winners import winners
 
 TEMPLATES = Path(__file__).with_name("templates")
@@ -38,8 +39,7 @@ def write_html(runs: Sequence[Run], path: str | Path, laws: Mapping[str, Mapping
         MissingExtra: jinja2 or plotly is not installed.
     """
     path = Path(path)
-    # A test's output may hold lone surrogates, which no UTF-8 file can.
-    path.write_text(render_html(runs, laws), encoding="utf-8", errors="backslashreplace")
+    write_whole(path, render_html(runs, laws))
     return path
 
 

@@ -16,6 +16,7 @@ from kvproof_reports.records import Run
 from kvproof_reports.schema import OUTCOMES
 from kvproof_reports.two_sides import MODEL, Sides, best_sizes, two_sides
 from kvproof_reports.verdict import Subject, judged, notes, subjects
+from kvproof_reports.whole import write_whole
 from kvproof_reports.winners import winners
 
 NUM_BYTES = 65_000
@@ -31,7 +32,7 @@ NUM_WINNERS, NUM_REASONS, NUM_CHARTS = 16, 20, 6
 def write_markdown(runs: Sequence[Run], path: str | Path) -> Path:
     """Write the report of ``runs`` to ``path`` and return it."""
     path = Path(path)
-    path.write_text(render_markdown(runs), encoding="utf-8", errors="backslashreplace")
+    write_whole(path, render_markdown(runs))
     return path
 
 

@@ -95,10 +95,16 @@ def read_run(folder_or_file: str | Path) -> Run:
     """Read and check a whole run.
 
     Raises:
-        RecordError: ``file:line: field: what`` for every fault, up to MOST_FAULTS; or there is no such file, nothing in
-            it, or more than a run can have written.
+        RecordError: ``file:line: field: what`` for every fault, up to MOST_FAULTS; or there is no such file, or it can't
+            be read, holds nothing, or more than a run can have written.
     """
-    path = _results_file(Path(folder_or_file))
+    try:
+        return _read(_results_file(Path(folder_or_file)))
+    except OSError as error:
+        raise RecordError(f"{folder_or_file}: can't be read: {error.strerror}") from None
+
+
+def _read(path: Path) -> Run:
     records: list[dict[str, Any]] = []
     notes: list[str] = []
     wrong: list[str] = []

@@ -159,6 +159,7 @@ def _new(folder: Path) -> Path:
 
 def _tell(gate: Gate, folder: Path, as_json: bool) -> None:
     from kvproof_reports import gate_report
+    from kvproof_reports.whole import write_whole
 
     if as_json:
         show_json(gate_report.as_object(gate))
@@ -167,8 +168,8 @@ def _tell(gate: Gate, folder: Path, as_json: bool) -> None:
         say(f"gate {gate.verdict}")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "gate.json").write_text(gate_report.json_text(gate), encoding="utf-8")
-        (folder / "gate.junit.xml").write_text(gate_report.junit(gate), encoding="utf-8")
+        write_whole(folder / "gate.json", gate_report.json_text(gate))
+        write_whole(folder / "gate.junit.xml", gate_report.junit(gate))
         if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
             with open(summary, "a", encoding="utf-8") as file:
                 file.write(gate_report.markdown(gate))

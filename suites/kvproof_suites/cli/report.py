@@ -22,7 +22,11 @@ def command(runs: tuple[Path, ...], output: Path | None) -> None:
     kvproof report results/20260101-120000-triton
     kvproof report results/* --output=comparison
     """
-    written = publishing.write_reports(run_folders.read(runs), output or _folder(runs[0]))
+    found, folder = run_folders.read(runs), output or _folder(runs[0])
+    try:
+        written = publishing.write_reports(found, folder)
+    except OSError as error:
+        raise click.ClickException(f"{error.filename or folder}: {error.strerror}; --output names another") from None
     for path in written:
         click.echo(path)
     if not written:
