@@ -46,7 +46,8 @@ class Winner:
         """``1.80 times as fast as torch [1.71 to 1.93]``"""
         if self.told is None:
             return "no other was timed"
-        times = f"{figure(self.told.ratio)} times as fast as {self.second}"
+        waits = ", less waits for a core," if self.told.less_waits else ""
+        times = f"{figure(self.told.ratio)} times as fast as {self.second}{waits}"
         if self.told.low is None or self.told.high is None:
             return f"can't tell: {times} by the medians, {self.told.why}"
         interval = f"[{figure(self.told.low)} to {figure(self.told.high)}]"

@@ -6,6 +6,7 @@ import pytest
 
 from kvproof_reports.compare import compare_implementations, compare_runs
 from kvproof_reports.records import read_run
+from kvproof_reports.run_tables import comparison_table
 from kvproof_reports.samples import sample_fields
 from kvproof_reports.statistics import CANT_TELL, FASTER, SLOWER
 
@@ -134,6 +135,17 @@ def test_what_one_thread_waited_for_a_core_makes_it_neither_slower_nor_unfit(bui
     told = row.answers()["after"]
     assert (told.answer, told.less_waits) == (answer, True)
     assert told.ratio == pytest.approx(factor)
+
+
+def test_the_table_of_runs_shows_the_ratio_that_the_interval_is_of(build):
+    before, after = build("before"), build("after")
+    before.decode(**sample_fields([sample + 2.0 for sample in STEADY], core_ms=STEADY), threads=1)
+    after.decode(**sample_fields(STEADY, core_ms=STEADY), threads=1)
+
+    (row,) = comparison_table(compare_runs(runs_of(before, after))).rows
+
+    low, high = map(float, row["interval_1"].split(" to "))
+    assert low <= row["ratio_1"] <= high
 
 
 def test_waits_that_one_side_does_not_know_are_judged_as_they_always_were(build):

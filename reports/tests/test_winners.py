@@ -43,6 +43,16 @@ def test_a_lead_within_the_threshold_is_no_lead(build, factor, words):
     assert found(run)[0].words.startswith(words)
 
 
+def test_a_lead_without_waits_for_a_core_says_so_for_the_rates_beside_it_hold_them(build):
+    run = build("a")
+    for implementation, factor in (("slow", 2.0), ("fast", 1.0)):
+        core = [factor * sample for sample in STEADY]
+        fields = sample_fields([sample + 3.0 for sample in core], core_ms=core)
+        run.decode(implementation, **fields, threads=1, waited=0.6)
+
+    assert found(run)[0].words.startswith("2.00 times as fast as slow, less waits for a core, [")
+
+
 def test_without_samples_nothing_is_told_of_the_lead(build):
     run = build("a")
     run.decode("a", median_ms=1.0)

@@ -30,8 +30,9 @@ def command(runs: tuple[str, ...], implementations: bool, threshold: float, uri:
     can't tell.
 
     RUN is a folder that holds a results.jsonl, such a file, or the id of an MLflow run. The columns are median
-    milliseconds, times the first column's median (below 1 is faster), the 95 % interval of that, and the answer, which
-    comes from the interval and the threshold, never from two medians.
+    milliseconds, times the first column (below 1 is faster), the 95 % interval of that, and the answer, which comes
+    from the interval and the threshold, never from two medians. What one thread waited for a core is in the
+    milliseconds, and in nothing else where both columns know it.
 
     \b
     kvproof compare results/before results/after
@@ -76,6 +77,6 @@ def _cells(row: Row, varying: list[str], columns: Any, threshold: float) -> list
     cells.append(figure(row.median_ms.get(columns[0])))
     for column in columns[1:]:
         told = answers.get(column)
-        cells += [figure(row.median_ms.get(column)), figure(row.ratio.get(column))]
-        cells += [told.interval or NOTHING, told.answer] if told else [NOTHING, NOTHING]
+        cells.append(figure(row.median_ms.get(column)))
+        cells += [figure(told.ratio), told.interval or NOTHING, told.answer] if told else [NOTHING] * 3
     return cells

@@ -7,6 +7,7 @@ from click.testing import CliRunner
 
 from kvproof_reports.mlflow_sink import log_run
 from kvproof_reports.records import RunWriter
+from kvproof_reports.samples import sample_fields
 from kvproof_suites import cli
 
 SHARES = (1.0, 0.99, 1.01, 1.0, 0.99, 1.01, 1.0, 0.99, 1.01)
@@ -45,6 +46,17 @@ def test_runs_stand_in_columns_with_the_ratio_to_the_first(folders):
         ["16", "2.00", "1.00", "0.500", "0.495 to 0.505", "faster"],
         ["32", "1.00", "3.00", "3.00", "–", "can't tell"],
     ]
+
+
+def test_the_ratio_is_the_one_that_its_interval_and_its_answer_are_of(tmp_path):
+    core = [2.0 * share for share in SHARES]
+    for name, waited_ms in {"busy": 2.0, "calm": 0.0}.items():
+        fields = sample_fields([sample + waited_ms for sample in core], core_ms=core)
+        RunWriter(tmp_path / name).write("benchmark", **benchmark(**fields, threads=1))
+    _, row = compare(tmp_path / "busy", tmp_path / "calm").output.splitlines()
+    assert row.split("\t")[:3] == ["4.00", "2.00", "1.00"]
+    low, high = map(float, row.split("\t")[3].split(" to "))
+    assert low <= 1.0 <= high
 
 
 def test_implementations_stand_in_columns_on_request(tmp_path):
