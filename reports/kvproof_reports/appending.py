@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import tempfile
-from contextlib import suppress
 from pathlib import Path
 
 TORN = b" <torn>\n"
@@ -39,7 +38,7 @@ class Appender:
             del self.waiting[0]
 
     def save_elsewhere(self) -> Path:
-        """Write what still waits to a file in the temporary folder, by this file's form.
+        """Write what still waits to a file in the temporary folder; put behind this one, it makes it whole.
 
         Raises:
             OSError: nor there.
@@ -47,7 +46,7 @@ class Appender:
         descriptor, name = tempfile.mkstemp(prefix="kvproof-", suffix=f"-{self.path.name}")
         os.close(descriptor)
         elsewhere = Appender(Path(name))
-        elsewhere.waiting = list(self.waiting)
+        elsewhere.waiting = [TORN, *self.waiting] if is_torn(self.path) else list(self.waiting)
         elsewhere.flush()
         return elsewhere.path
 
@@ -73,13 +72,20 @@ def hold(path: Path) -> int:
 
 
 def close_torn_line(path: Path) -> None:
-    with suppress(FileNotFoundError):
-        if path.stat().st_size == 0:
-            return
+    if is_torn(path):
+        _append(path, TORN)
+
+
+def is_torn(path: Path) -> bool:
+    """Whether the file's last line has no end."""
+    try:
         with path.open("rb") as file:
+            if path.stat().st_size == 0:
+                return False
             file.seek(-1, os.SEEK_END)
-            if file.read(1) != b"\n":
-                _append(path, TORN)
+            return file.read(1) != b"\n"
+    except FileNotFoundError:
+        return False
 
 
 def _append(path: Path, line: bytes) -> None:

@@ -52,6 +52,35 @@ def test_a_run_with_a_full_disk_goes_on_and_its_records_are_kept_elsewhere(tmp_p
     assert run.run_id == "judged"
 
 
+def test_on_a_disk_that_fills_up_in_the_middle_of_a_record_none_is_lost(tmp_path, monkeypatch):
+    """A real one, of one page. It is gone with the process that has made it, so that its file is copied before."""
+    on_a_page = 'mount -t tmpfs -o size=4k none judged && { "$@"; code=$?; cp judged/results.jsonl kept; exit $code; }'
+    alone = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
+    for folder in ("judged", "temporary"):
+        (tmp_path / folder).mkdir()
+    if subprocess.run(
+        [*alone, "mount -t tmpfs none judged"], cwd=tmp_path, capture_output=True, check=False
+    ).returncode:
+        pytest.skip("this machine lets nobody mount a disk of his own")
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
+
+    words = command("torch", "-k", "needle and not mla")
+    ended = subprocess.run(
+        [*alone, on_a_page, "sh", *words], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+    )
+
+    assert ended.returncode == cli.INTERNAL_ERROR, ended.stdout + ended.stderr
+    assert "No space left on device" in ended.stdout
+    (saved,) = (tmp_path / "temporary").glob("kvproof-*")
+    on_disk = (tmp_path / "kept").read_bytes()
+    (tmp_path / "judged" / FILE_NAME).write_bytes(on_disk + saved.read_bytes())
+    run = read_run(tmp_path / "judged")
+    kinds = [record["kind"] for record in run.records]
+    assert len(on_disk) == 4096
+    assert kinds == ["session", *["law"] * run.records[-1]["counts"]["verified"], "end"]
+    assert len(kinds) > 10
+
+
 def test_a_folder_that_can_not_be_made_or_written_is_refused_before_any_test(tmp_path):
     (tmp_path / "file").touch()
     for folder in ("/sys/kvproof", "file/inside"):
