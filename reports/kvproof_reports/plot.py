@@ -10,7 +10,7 @@ from typing import Any
 
 from kvproof_reports.rates import POINT, Estimate
 
-COLOURS = ("#2f7ed8", "#d9792b", "#1f9e76", "#a55cc7", "#cc4b52", "#8a7a1f", "#1295a8", "#7b8494")
+COLOURS = ("#2f7ed8", "#d9792b", "#1f9e76", "#a55cc7", "#cc4b52", "#8a7a1f", "#1295a8", "#d4649f")
 """One for each implementation; told apart by the common kinds of colour blindness, and on white and near-black."""
 
 DASHES = {"dense": "dot", "identity": "dashdot", "shuffled": "dash", "churned": "solid", "shared-prefix": "longdash"}

@@ -4,7 +4,7 @@ import pytest
 
 from kvproof_reports.curves import charts
 from kvproof_reports.kernel_plots import facets, plan_plot, roofline_plot, throughput_plot
-from kvproof_reports.plot import log_axis
+from kvproof_reports.plot import GREY, colours, log_axis
 from kvproof_reports.records import read_run
 from kvproof_reports.verdict import subjects
 
@@ -130,3 +130,7 @@ def build_everything(build):
 
 def test_a_logarithmic_axis_names_one_two_and_five():
     assert log_axis("ms", [0.3, 4])["ticktext"] == ["0.1", "0.2", "0.5", "1", "2", "5", "10", "20", "50"]
+
+
+def test_no_implementation_has_the_colour_of_the_roof():
+    assert GREY not in colours([str(number) for number in range(50)]).values()
