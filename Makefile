@@ -3,7 +3,8 @@
 #   make test    lint, types and every test of the repository
 #   make kill-table  every wrong implementation under every law, written to SPEC-KILLS.md (OTHERS=3: sooner)
 #   make aot         compile every variant of our Triton kernels for every chip, to kernels/AOT.md   (ONLY='head dim 128')
-#   make nightly     the searches that are too long for every day: budget, readers, memory, fuzz, audit
+#   make nightly     what is too long for every day: searches, fuzz, audit   (-k: go on after a failure)
+#   make searches    more draws of the budget, the readers and the laws; a soak of 15 minutes; half an hour
 #   make fuzz    every reader of files, guided by the branches that a file reaches   (FUZZ_SECONDS=600)
 #   make audit   known vulnerabilities of what constraints.txt installs, and its licences; asks a service
 #   make mutation    change our allocators and the torch kernel one operator at a time; hours (MUTANTS=20: a sample of each)
@@ -24,9 +25,9 @@ BIN := .venv/bin
 INSTALLED := .venv/installed
 
 # The tests' tensors are tiny; with two processes torch's threads would only wait for each other.
-test laws kill-table nightly: export OMP_NUM_THREADS = 1
+test laws kill-table searches: export OMP_NUM_THREADS = 1
 
-.PHONY: run test lint laws aot kill-table nightly fuzz audit mutation env flash-attn-4 flashinfer gpu compare tune clean
+.PHONY: run test lint laws aot kill-table nightly searches fuzz audit mutation env flash-attn-4 flashinfer gpu compare tune clean
 
 run: $(INSTALLED)
 	$(BIN)/kvproof run --impl=$(IMPL) $(if $(TRACE),--trace=$(TRACE))
@@ -56,11 +57,11 @@ aot: $(INSTALLED) .venv/triton-$(OTHER_TRITON)
 .venv/triton-%: | $(INSTALLED)
 	$(BIN)/pip install --quiet --no-deps --target $@ triton==$*
 
-nightly: export KVPROOF_NIGHTLY = 1
-nightly: $(INSTALLED)
+nightly: searches fuzz audit
+
+searches: export KVPROOF_NIGHTLY = 1
+searches: $(INSTALLED)
 	$(BIN)/pytest -n 2 --timeout=3600 suites/selftest/nightly -rP
-	$(MAKE) fuzz
-	$(MAKE) audit
 
 # The tool is asked for here alone. What it found interesting stays in .hypothesis/fuzz, and the next run goes on from there.
 FUZZ_SECONDS ?= 600
