@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from kvproof_reports.records import read_run
+from kvproof_reports.records import RunWriter, read_run
 from selftest.outside_of_xdist import outside_of_xdist  # noqa: F401  of every test here
 from selftest.test_plugin import KERNELS
 
@@ -92,6 +92,23 @@ def test_a_kernel_that_breaks_a_law_is_not_timed_and_the_others_are(tmp_path):
     assert (found["mine:zeros"]["timed"], found["mine:kernel"]["timed"]) == (False, True)
     assert "G18 is broken: what breaks a law is not timed" in found["mine:zeros"]["reason"]
     assert found["mine:kernel"]["verified"]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "timed", "verified", "said"),
+    [
+        ("broken", False, False, "law A1 is broken: what breaks a law is not timed"),
+        ("known_broken", True, False, "law A1 is known to be broken"),
+        ("verified", True, True, None),
+    ],
+)
+def test_serving_is_timed_and_stamped_by_the_laws_like_any_other_row(tmp_path, outcome, timed, verified, said):
+    told = {"sentence": "x", "test": "t", "seconds": 0.1, "reason": "x" if outcome != "verified" else None}
+    RunWriter(tmp_path / "run").write("law", law="A1", implementation="paged", outcome=outcome, **told)
+    options = ["--impl=paged", "--bench", "--results=run", "-k", "serving and not 30"]
+    assert run_pytest(tmp_path, "kvproof_suites.bench.test_serving_allocator", *options).returncode in (0, 5)
+    (row,) = rows(tmp_path)
+    assert (row["timed"], row["verified"], row["reason"]) == (timed, verified, said)
 
 
 def test_a_wrong_output_fails_its_own_row_alone(tmp_path):
