@@ -95,8 +95,8 @@ def read_run(folder_or_file: str | Path) -> Run:
     """Read and check a whole run.
 
     Raises:
-        RecordError: ``file:line: field: what`` for every fault, up to MOST_FAULTS; or there is no such file, or it can't
-            be read, holds nothing, or more than a run can have written.
+        RecordError: ``file:line: field: what`` for every fault, up to MOST_FAULTS; or the file is not there, can't be
+            read, holds nothing, or more than a run can have written.
     """
     try:
         return _read(_results_file(Path(folder_or_file)))

@@ -6,19 +6,38 @@ case would vanish, or a record of another implementation be written, or the judg
 
 from __future__ import annotations
 
-import math
+import json
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
+from kvproof_reports.content import MAX_LINE_BYTES
 from kvproof_reports.schema import SCHEMA_VERSION
-from kvproof_reports.validate import faults
+from kvproof_reports.validate import TYPES, faults
 from kvproof_suites.isolation import wire
 from kvproof_suites.isolation.death import CRASHED, TAMPERED, Death
 from kvproof_suites.select import implementation_of
 
 OUTCOMES = ("passed", "failed", "skipped")
+PROVIDED = ("allocator", "kernel", "allocator + kernel")
+KEPT = (
+    *("$report_type", "when", "outcome", "longrepr", "wasxfail", "sections"),
+    *("duration", "start", "stop", "user_properties"),
+)
+"""Of what a report is made of; anything else that is sent would become an attribute of it, or a method."""
+MOST_TOLD = 300
+"""Characters of what is wrong with an answer."""
+
+
+def require_loaded(told: wire.Message) -> None:
+    """
+    Raises:
+        Death: what it tells of what it has loaded can't be of an implementation.
+    """
+    provides, texts = told.get("provides"), [told.get("version"), told.get("expectations")]
+    if provides not in PROVIDED or not all(text is None or isinstance(text, str) for text in texts):
+        raise Death(CRASHED, f"crashed: it told {str(told)[:MOST_TOLD]} of what it has loaded")
 
 
 def read_answer(item: pytest.Item, answer: wire.Message) -> list[pytest.TestReport]:
@@ -29,23 +48,27 @@ def read_answer(item: pytest.Item, answer: wire.Message) -> list[pytest.TestRepo
     if answer.get("went_on"):
         raise Death(CRASHED, "crashed: it forked, and the child went on in place of the worker")
     if replaced := answer.get("replaced"):
-        raise Death(TAMPERED, f"tampered: it replaced {', '.join(map(str, replaced))}, by which it is judged")
+        names = ", ".join(map(str, replaced)) if isinstance(replaced, list) else str(replaced)
+        raise Death(TAMPERED, f"tampered: it replaced {names[:MOST_TOLD]}, by which it is judged")
     try:
         reports = [read_report(item, data) for data in answer["reports"]]
         require_whole(reports)
         for report in reports:
+            require_tellable(report)
             require_recordable(item, report)
-    except (KeyError, TypeError, AttributeError, ValueError, AssertionError) as error:
-        raise Death(CRASHED, f"crashed: its answer is no report: {type(error).__name__}: {error}") from None
+    except Exception as error:  # pytest's own code reads what was sent, and prints it: that may raise anything
+        told = " ".join(str(error).split())[:MOST_TOLD]
+        raise Death(CRASHED, f"crashed: its answer is no report: {type(error).__name__}: {told}") from None
     return reports
 
 
 def read_report(item: pytest.Item, data: wire.Message) -> pytest.TestReport:
     """A report of ``item``, whatever test the worker says it is of; JSON has no tuples, and pytest wants some."""
-    report = item.config.hook.pytest_report_from_serializable(config=item.config, data=data | {"nodeid": item.nodeid})
-    report.location = item.location
-    own = dict(item.user_properties)
-    told = [(str(name), value) for name, value in report.user_properties if name not in own | {"kvproof_status": ""}]
+    own = {"nodeid": item.nodeid, "location": item.location, "keywords": dict.fromkeys(item.keywords, 1)}
+    kept = {name: data[name] for name in KEPT if name in data} | own
+    report = item.config.hook.pytest_report_from_serializable(config=item.config, data=kept)
+    known = {*dict(item.user_properties), "kvproof_status"}
+    told = [(str(name), value) for name, value in report.user_properties if str(name) not in known]
     report.user_properties = [*item.user_properties, *told]
     report.sections = [(str(title), str(text)) for title, text in report.sections]
     if isinstance(report.longrepr, list):
@@ -62,11 +85,25 @@ def require_whole(reports: list[pytest.TestReport]) -> None:
         raise ValueError(f"a case has setup, call and teardown, and these are {phases}")
 
 
+def require_tellable(report: pytest.TestReport) -> None:
+    """pytest prints it, sums it up, and makes a file for JUnit of it: where it can't, it ends the run."""
+    by_reason = report.skipped and not hasattr(report, "wasxfail")
+    if by_reason != isinstance(report.longrepr, tuple):
+        raise ValueError(f"a test that is {report.outcome}, and {type(report.longrepr).__name__} to say why")
+    _, _, reason = report.longrepr if isinstance(report.longrepr, tuple) else ("", 0, "")
+    crash = getattr(report.longrepr, "reprcrash", None)
+    for text in (report.longreprtext, reason, getattr(report, "wasxfail", ""), crash.message if crash else ""):
+        if not isinstance(text, str):
+            raise TypeError(f"{text!r} is no text")
+
+
 def require_recordable(item: pytest.Item, report: pytest.TestReport) -> None:
     properties: dict[str, Any] = dict(report.user_properties)
-    for number in (report.duration, properties.get("kvproof_error_to_bound", 0.0)):
-        if not isinstance(number, int | float) or math.isnan(number) or number < 0:
-            raise ValueError(f"{number!r} is no duration, and no ratio")
+    times = [("number", number) for number in (report.duration, report.start, report.stop)]
+    for kind, number in [*times, ("ratio", properties.get("kvproof_error_to_bound", 0.0))]:
+        expected, accepts = TYPES[kind]
+        if not accepts(number):
+            raise ValueError(f"{number!r} is not {expected}")
     for num_bytes in (properties.get("kvproof_peak_bytes", 0), properties.get("kvproof_peak_device_bytes", 0)):
         if type(num_bytes) is not int or num_bytes < 0:
             raise ValueError(f"{num_bytes!r} is no number of bytes")
@@ -76,3 +113,5 @@ def require_recordable(item: pytest.Item, report: pytest.TestReport) -> None:
             raise ValueError(f"a row of {row['implementation']!r}")
         if wrong := faults({**about, "time_utc": datetime.now(UTC).isoformat(), **row}):
             raise ValueError(wrong[0])
+        if (size := len(json.dumps(row))) > MAX_LINE_BYTES:
+            raise ValueError(f"a row of {size:,} bytes")

@@ -14,7 +14,7 @@ from kvproof_impls.registry import Implementation
 from kvproof_suites import failures, options
 from kvproof_suites.checks import names_of
 from kvproof_suites.expectations import EXPECTED
-from kvproof_suites.isolation.answers import read_answer
+from kvproof_suites.isolation.answers import read_answer, require_loaded
 from kvproof_suites.isolation.choice import pythons
 from kvproof_suites.isolation.death import CRASHED, DEVICE_ERROR, Death
 from kvproof_suites.isolation.worker import Limits, Worker
@@ -59,6 +59,7 @@ class Isolated:
         """
         try:
             told = self.workers[name].hello()
+            require_loaded(told)
         except Death as death:
             self.close()
             raise pytest.UsageError(why_not_started(name, death)) from None
