@@ -63,6 +63,12 @@ class Cell:
         return counts(self.records)
 
     @property
+    def number(self) -> str:
+        """``9``, or ``9 of 37`` where other tests of the law came out otherwise."""
+        worst = self.counts[self.outcome]
+        return f"{worst:,}" if worst == len(self.records) else f"{worst:,} of {len(self.records):,}"
+
+    @property
     def error_to_bound(self) -> float | None:
         return self._largest("error_to_bound")
 
@@ -173,9 +179,17 @@ def not_verified(
 
 
 def notes(runs: Sequence[Run]) -> list[str]:
-    """What a reader must know about the runs themselves: torn lines, and runs that never reached their end."""
+    """What a reader must know about the runs themselves: torn lines, runs that never reached their end, and half a run:
+    laws without a benchmark, or the other way round."""
     found = [f"{run.run_id}: {note}" for run in runs for note in run.notes]
-    return found + [f"{run.run_id}: the run did not reach its end" for run in runs if _unfinished(run)]
+    found += [f"{run.run_id}: the run did not reach its end" for run in runs if _unfinished(run)]
+    return found + _without(runs, "law", "benchmark") + _without(runs, "benchmark", "law")
+
+
+def _without(runs: Sequence[Run], kind: str, other: str) -> list[str]:
+    lacking = [run.run_id for run in runs if run.latest(other) and not run.latest(kind)]
+    where = "" if len(lacking) == len(runs) else f"{', '.join(lacking)}: "
+    return [f"{where}no {kind} was run"] if lacking else []
 
 
 def _unfinished(run: Run) -> bool:

@@ -79,6 +79,15 @@ def test_a_broken_cell_opens_reason_and_counterexample(page):
     assert page.tags.count("details") == 8  # six cells, and the numbers behind two plots
 
 
+def test_a_cell_counts_the_tests_that_came_out_as_its_mark_says(build):
+    run = build("a")
+    for law, outcomes in (("G01", ["broken", "verified", "refused"]), ("G18", ["verified", "refused"])):
+        for number, outcome in enumerate(outcomes):
+            run.law(law, "torch", outcome, test=f"{number}", reason=None if outcome == "verified" else "because")
+    text = Page(render_html([read_run(run.writer.folder)])).sections["laws"]
+    assert re.findall(r"(✗|✓) (\d+(?: of \d+)?) G", text) == [("✗", "1 of 3"), ("✓", "1 of 2")]
+
+
 def test_a_cell_tells_the_most_memory_that_its_tests_held_on_the_device_where_there_is_one(build):
     run = build("a")
     run.law("G01", "torch", peak_bytes=1_000_000_000)

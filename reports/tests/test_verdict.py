@@ -119,3 +119,17 @@ def test_a_run_that_never_ended_says_so(build):
 
     assert notes([read_run(ended.writer.folder)]) == []
     assert notes([read_run(killed.writer.folder)]) == ["killed: the run did not reach its end"]
+
+
+def test_half_a_run_says_which_half_is_missing(build):
+    laws, times = build("laws"), build("times")
+    for run in (laws, times):
+        run.session()
+    laws.law("G01", "torch")
+    times.decode("torch")
+    for run in (laws, times):
+        run.end()
+    alone, both = ([read_run(run.writer.folder) for run in runs] for runs in ([laws], [laws, times]))
+
+    assert notes(alone) == ["no benchmark was run"]
+    assert notes(both) == ["times: no law was run", "laws: no benchmark was run"]
