@@ -14,6 +14,7 @@ from kvproof_impls.registry import Implementation
 from kvproof_suites import failures, options
 from kvproof_suites.checks import names_of
 from kvproof_suites.expectations import EXPECTED
+from kvproof_suites.isolation import folders
 from kvproof_suites.isolation.answers import read_answer, require_loaded
 from kvproof_suites.isolation.choice import pythons
 from kvproof_suites.isolation.death import CRASHED, DEVICE_ERROR, Death
@@ -113,6 +114,7 @@ def isolate(config: pytest.Config, folder: Path) -> Isolated:
     way = options.value(config, "isolate")
     way = "no" if way == "auto" and config.option.usepdb else way
     named = names_of(options.value(config, "impl"))
+    folders.remove_left()
     isolated = Isolated(config, folder, pythons(named, way, options.value(config, "python")))
     config.pluginmanager.register(isolated, "kvproof-isolated")
     return isolated

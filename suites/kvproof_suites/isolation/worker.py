@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kvproof_suites.isolation import death, processes, wire
+from kvproof_suites.isolation import death, folders, processes, wire
 from kvproof_suites.isolation.death import Death
 from kvproof_suites.isolation.watch import Watch, reserves
 
@@ -59,7 +59,7 @@ class Worker:
     def launch(self) -> None:
         """Start a process; what it has loaded is told by ``hello``."""
         self.token = secrets.token_hex(8)
-        self.temporary = Path(tempfile.mkdtemp(prefix="kvproof-"))
+        self.temporary, self.held = folders.make()
         self.sock, theirs = socket.socketpair()
         self.errors = tempfile.TemporaryFile()  # noqa: SIM115, it lives as long as the process
         command = [str(self.python), "-m", "kvproof_suites.isolation.serve", str(theirs.fileno()), *self.arguments]
@@ -143,6 +143,7 @@ class Worker:
         self.kill()
         self.sock.close()
         self.errors.close()
+        os.close(self.held)
 
     def _answer(self, seconds: float) -> wire.Message:
         deadline, self.end_is_told = time.monotonic() + seconds, True

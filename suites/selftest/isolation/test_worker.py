@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from kvproof_suites import memory
-from kvproof_suites.isolation import processes, watch, worker
+from kvproof_suites.isolation import folders, processes, watch, worker
 from kvproof_suites.isolation.death import Death
 from kvproof_suites.isolation.worker import Limits, Worker
 
@@ -68,6 +71,35 @@ def test_what_it_does_ends_its_case_with_a_true_status_and_another_is_started(
     finally:
         code = started.close()
     assert code == 0, "what a case has told of is not told again"
+
+
+JUDGE = """
+import os, signal, sys, tempfile
+from pathlib import Path
+from kvproof_suites.isolation.worker import Limits, Worker
+started = Worker(Path(sys.argv[1]), ["trickle"], Path.cwd(), Limits(30))
+started.hello()
+(started.temporary / "kept").touch()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_what_a_judge_that_was_killed_has_left_is_removed_by_the_next(python: Path, tmp_path: Path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    subprocess.run([sys.executable, "-c", JUDGE, str(python)], cwd=tmp_path, check=False, timeout=60)
+    (left,) = tmp_path.glob("kvproof-worker-*")
+    held, descriptor = folders.make()
+    others = tmp_path / "kvproof-worker-link"
+    others.symlink_to(tmp_path / "mine", target_is_directory=True)
+    (tmp_path / "mine").mkdir()
+    folders.remove_left()
+    assert left.exists(), "it may be that of a judge which is about to hold it"
+    for folder in (left, held, tmp_path / "mine"):
+        os.utime(folder, (0, 0))
+    folders.remove_left()
+    os.close(descriptor)
+    assert [left.exists(), held.exists(), (tmp_path / "mine").exists()] == [False, True, True]
 
 
 def test_a_container_that_is_nearly_full_counts_as_a_machine_that_is(tmp_path, monkeypatch):
