@@ -1,6 +1,7 @@
 """The processes of one worker, found by what it was started with, wherever they have gone since.
 
-A group of processes is not enough: a child may leave it. What it can't leave is the environment it has inherited.
+A child may leave its group and its session, or be given an environment of its own; what it has of the three tells. One
+that has neither, and whose parent has died, is nobody's any more.
 """
 
 from __future__ import annotations
@@ -16,15 +17,20 @@ SELDOM = 3
 """Rounds of ending: a process that forks while it is looked for is found in the next."""
 
 
-def of_worker(token: str) -> list[int]:
-    """Ids of the living processes that carry ``token``; none where the system doesn't tell (no /proc)."""
-    return [pid for pid in _pids() if _carries(pid, token)]
+def of_worker(token: str, session: int | None = None) -> list[int]:
+    """Ids of the living processes that carry ``token``, are of ``session``, or are children of one that is or does;
+    none where the system doesn't tell (no /proc)."""
+    living = dict(_living())
+    found = {pid for pid, (_, own) in living.items() if own == session or _carries(pid, token)}
+    while more := {pid for pid, (parent, _) in living.items() if parent in found} - found:
+        found |= more
+    return sorted(found)
 
 
-def end(token: str) -> None:
+def end(token: str, session: int | None = None) -> None:
     """Kill them all, by id."""
     for _ in range(SELDOM):
-        if not (left := of_worker(token)):
+        if not (left := of_worker(token, session)):
             return
         for pid in left:
             try:
@@ -38,21 +44,27 @@ def resident_bytes(pids: list[int]) -> int:
     return sum(map(_resident_bytes, pids))
 
 
-def _pids() -> Iterator[int]:
+def _living() -> Iterator[tuple[int, tuple[int, int]]]:
+    """(id, (id of its parent, of its session)) of each process that is not waited for alone."""
     try:
         names = os.listdir(PROC)
     except OSError:
         return
-    yield from (int(name) for name in names if name.isdecimal())
+    for name in filter(str.isdecimal, names):
+        try:
+            state, parent, _, session = (PROC / name / "stat").read_bytes().rpartition(b")")[2].split()[:4]
+        except OSError:  # gone
+            continue
+        if state != b"Z":
+            yield int(name), (int(parent), int(session))
 
 
 def _carries(pid: int, token: str) -> bool:
     try:
         inherited = (PROC / str(pid) / "environ").read_bytes()
-        state = (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[0]
     except OSError:  # gone, or somebody else's
         return False
-    return state != "Z" and f"{TOKEN}={token}".encode() in inherited.split(b"\0")
+    return f"{TOKEN}={token}".encode() in inherited.split(b"\0")
 
 
 def _resident_bytes(pid: int) -> int:

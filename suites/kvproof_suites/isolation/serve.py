@@ -108,7 +108,7 @@ class Forks:
         return bool(self.shared[0])
 
     def _has_children(self) -> bool:
-        return len(processes.of_worker(os.environ.get(processes.TOKEN, ""))) > 1
+        return len(processes.of_worker(os.environ.get(processes.TOKEN, ""), os.getsid(0))) > 1
 
 
 def die_with_the_judge() -> None:

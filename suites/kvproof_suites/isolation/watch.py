@@ -53,7 +53,7 @@ class Watch:
     def _held(self) -> int:
         """With its children; its own where the system doesn't tell whose they are."""
         own = processes.resident_bytes([self.pid])
-        return max(own, processes.resident_bytes(processes.of_worker(self.token)))
+        return max(own, processes.resident_bytes(processes.of_worker(self.token, self.pid)))
 
     def _printed(self) -> str | None:
         printed = max(_size(self.pid, descriptor) for descriptor in (1, 2))

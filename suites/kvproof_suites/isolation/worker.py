@@ -74,6 +74,8 @@ class Worker:
                 stderr=self.errors,
                 start_new_session=True,
             )
+        self.session: int | None = self.process.pid
+        """Until it is ended: another may have that id later."""
         reserved = reserves([*self.limits.folders, self.folder, self.temporary])
         self.watch = Watch(self.process.pid, self.token, self.limits.memory_bytes, reserved)
         self.is_ready = self.end_is_told = False
@@ -132,12 +134,17 @@ class Worker:
 
     def kill(self) -> None:
         """End the worker and everything that was started by it; what it kept for a while goes as well."""
+        self._end_processes()
+        shutil.rmtree(self.temporary, ignore_errors=True)
+        self.end_is_told = True
+
+    def _end_processes(self) -> None:
+        """Those that it has started first: once it is gone, nothing tells whose they are."""
+        processes.end(self.token, self.session)
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()
-        processes.end(self.token)
-        shutil.rmtree(self.temporary, ignore_errors=True)
-        self.end_is_told = True
+        self.session = None
 
     def _bury(self) -> None:
         self.kill()
@@ -171,7 +178,7 @@ class Worker:
             code = self.process.wait(END_SECONDS)
         except subprocess.TimeoutExpired:
             return self._end(death.CRASHED, "crashed: it closed the connection to its judge and lived on")
-        processes.end(self.token)
+        self._end_processes()
         return death.by_exit(code, self._last_words())
 
     def _end(self, status: str, told: str) -> Death:

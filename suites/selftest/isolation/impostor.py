@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import socket
 import struct
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -63,6 +65,27 @@ def print_a_lot(sock: socket.socket) -> None:
     for _ in range(200):
         os.write(2, bytes(1_000_000))
         time.sleep(0.005)
+    time.sleep(1000)
+
+
+STRANGER = f"kept = bytearray(b'x' * 300_000_000); import time; time.sleep({10**6 + 7})"
+
+
+def start_strangers(sock: socket.socket) -> None:
+    """One in the worker's session and one in its own, neither with anything of the worker's environment."""
+    for is_apart in (False, True):
+        subprocess.Popen([sys.executable, "-S", "-c", STRANGER], env={}, start_new_session=is_apart)
+    time.sleep(1000)
+
+
+def leave_a_stranger(sock: socket.socket) -> None:
+    subprocess.Popen([sys.executable, "-S", "-c", STRANGER], env={})
+    os._exit(3)
+
+
+def take_a_strange_name(sock: socket.socket) -> None:
+    """No UTF-8, and brackets as the system puts around it; its judge reads it among those of all processes."""
+    ctypes.CDLL(None).prctl(15, b"\xff) Z 1 (")
     time.sleep(1000)
 
 

@@ -15,6 +15,7 @@ from kvproof_suites import memory
 from kvproof_suites.isolation import folders, processes, watch, worker
 from kvproof_suites.isolation.death import Death
 from kvproof_suites.isolation.worker import Limits, Worker
+from selftest.isolation.impostor import STRANGER
 
 IMPOSTOR = Path(__file__).with_name("impostor.py")
 ENDS = {
@@ -25,6 +26,9 @@ ENDS = {
     "trickle": ("timed_out", "after 2 s it had sent half a message"),
     "answer_without_a_number": ("crashed", "it sent an answer to no question"),
     "let_go": ("crashed", "it left by itself with exit code 3"),
+    "start_strangers": ("out_of_memory", "GB, and 0.5 are allowed"),
+    "leave_a_stranger": ("crashed", "it left by itself with exit code 3"),
+    "take_a_strange_name": ("timed_out", "no answer for 2 s"),
     "fill": ("out_of_disk", "MB left, and"),
     "print_a_lot": ("out_of_disk", "MB, and 100 are allowed"),
 }
@@ -55,7 +59,7 @@ def test_what_it_does_ends_its_case_with_a_true_status_and_another_is_started(
 ) -> None:
     if act == "fill":
         request.getfixturevalue("nearly_full")
-    started = Worker(python, [act], tmp_path, Limits(case_seconds=2 if act == "trickle" else 30))
+    started = Worker(python, [act], tmp_path, Limits(2 if ENDS[act][0] == "timed_out" else 30, 500_000_000))
     try:
         started.hello()
         temporary = started.temporary
@@ -64,6 +68,7 @@ def test_what_it_does_ends_its_case_with_a_true_status_and_another_is_started(
                 started.run("a case")
             assert (ended.value.status, ENDS[act][1] in ended.value.told) == (ENDS[act][0], True), ended.value.told
             assert processes.of_worker(started.token) == []
+            assert strangers() == []
             started.kill()
             assert not started.temporary.exists()
         assert started.temporary != temporary
@@ -100,6 +105,12 @@ def test_what_a_judge_that_was_killed_has_left_is_removed_by_the_next(python: Pa
     folders.remove_left()
     os.close(descriptor)
     assert [left.exists(), held.exists(), (tmp_path / "mine").exists()] == [False, True, True]
+
+
+def strangers() -> list[bytes]:
+    """What they were started by."""
+    commands = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline")]
+    return [command for command in commands if STRANGER.encode() in command]
 
 
 def test_a_container_that_is_nearly_full_counts_as_a_machine_that_is(tmp_path, monkeypatch):
