@@ -90,9 +90,12 @@ class LazyGroup(click.Group):
 
 
 def _explain(error: click.ClickException) -> int:
-    """One or two lines: what was wrong, and where help is."""
+    """One or two lines: what was wrong, and where help is. Who gave nothing at all gets the help itself."""
     from kvproof_reports.texts import visible
 
+    if isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())):  # since click 8.2
+        click.echo(error.format_message(), err=True)
+        return USAGE_ERROR
     context = getattr(error, "ctx", None)
     command = context.command_path if context else "kvproof"
     click.echo(f"{command}: {visible(error.format_message())}", err=True)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from kvproof_reports.compare import Comparison, Row
 
 
-@click.command()
+@click.command(short_help="Runs side by side: faster, same or slower.")
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...")
 @click.option("--implementations", is_flag=True, help="A column is an implementation; without it, a run.")
 @click.option(

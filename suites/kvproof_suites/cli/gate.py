@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kvproof_reports.records import Run
 
 
-@click.command()
+@click.command(short_help="Whether a run may pass, seen from a baseline.")
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...")
 @click.option("--baseline", required=True, metavar="FILE", help="A results file to compare with, or an MLflow run id.")
 @click.option("--rules", "rules_file", type=click.Path(path_type=Path), help="TOML; without it, the rules above.")

@@ -31,7 +31,7 @@ FAMILIES = {
 PUBLIC_REPORT = re.compile(r"([\w.-]+/[\w.-]+)#(\d+)")
 
 
-@click.command()
+@click.command(short_help="What is checked, in the order it runs, and why.")
 @click.argument("names", nargs=-1, metavar="[LAW]...")
 @click.option("--json", "as_json", is_flag=True, help="One JSON array.")
 @click.option("--markdown", is_flag=True, help="The table of laws as it stands in SPEC.md.")

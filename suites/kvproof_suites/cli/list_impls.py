@@ -10,7 +10,7 @@ import click
 from kvproof_suites.cli.terminal import show_json, show_table, working
 
 
-@click.command()
+@click.command(short_help="What can be judged here, and why the rest can't.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON array instead of a table.")
 def command(as_json: bool) -> None:
     """List the implementations: what each provides, its version, and whether it runs here.

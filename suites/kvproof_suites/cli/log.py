@@ -9,7 +9,7 @@ import click
 from kvproof_suites.cli import publishing, run_folders
 
 
-@click.command()
+@click.command(short_help="Send the results of runs to MLflow.")
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RUN...")
 @click.option(
     "--uri",

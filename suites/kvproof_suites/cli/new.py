@@ -10,7 +10,7 @@ import click
 TEMPLATE = "template_kernel.py"
 
 
-@click.command()
+@click.command(short_help="A template kernel to start from.")
 @click.argument("path", type=click.Path(path_type=Path, dir_okay=False))
 def command(path: Path) -> None:
     """Write a template kernel to PATH; "-" prints it.

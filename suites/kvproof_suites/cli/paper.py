@@ -25,7 +25,7 @@ class Done(NamedTuple):
     charts: Sequence[Chart]
 
 
-@click.command()
+@click.command(short_help="Published figures, computed anew and judged.")
 @click.argument("names", nargs=-1, metavar="[SECTION]...")
 @click.option(
     "--traces",

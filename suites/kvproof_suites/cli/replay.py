@@ -17,7 +17,7 @@ INT32 = click.IntRange(min=1, max=2**31 - 1)
 """Block ids are 32 bits wide."""
 
 
-@click.command()
+@click.command(short_help="What real allocators make of a trace.")
 @click.argument("trace", required=False, type=click.Path(path_type=Path))
 @click.option(
     "--impl", "--allocator", default=replaying.ALLOCATORS, show_default=True, help="Allocators, separated by commas."

@@ -9,7 +9,7 @@ import click
 from kvproof_suites.cli import publishing, run_folders
 
 
-@click.command()
+@click.command(short_help="report.html and report.md from runs.")
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RUN...")
 @click.option("--output", type=click.Path(path_type=Path), help="Folder for the files; without it, the first RUN.")
 def command(runs: tuple[Path, ...], output: Path | None) -> None:

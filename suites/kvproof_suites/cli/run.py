@@ -24,7 +24,7 @@ STOPPED = (cli.INTERRUPTED, cli.INTERNAL_ERROR, cli.USAGE_ERROR)
 """Exit codes of the laws after which there is nothing to benchmark or to publish."""
 
 
-@click.command()
+@click.command(short_help="Laws, benchmark, log and report in one go.")
 @click.option("--impl", default="triton", show_default=True, help="What to judge, separated by commas.")
 @click.option("--trace", type=click.Path(path_type=Path), help="Replayed first; without it, a made-up sample.")
 @reading_options

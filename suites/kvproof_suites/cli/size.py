@@ -20,7 +20,7 @@ AT_LEAST_ONE = click.IntRange(min=1)
 AMOUNT = click.FloatRange(min=0)
 
 
-@click.command()
+@click.command(short_help="The KV cache of a model on a device.")
 @click.argument("config", required=False, type=click.Path(path_type=Path))
 @click.option("--num-layers", type=AT_LEAST_ONE, help="Without CONFIG.")
 @click.option("--num-kv-heads", type=AT_LEAST_ONE, help="Without CONFIG.")

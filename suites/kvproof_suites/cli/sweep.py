@@ -14,7 +14,7 @@ from kvproof_suites.cli.run import STOPPED, claim, default_device, publish, resu
 from kvproof_suites.options import OPTIONS, TIERS
 
 
-@click.command()
+@click.command(short_help="Time a profile's cells; goes on after a crash.")
 @click.option("--impl", default="triton", show_default=True, help="What to time, separated by commas.")
 @bench_options
 @click.option("--device", help="cpu, cuda, cuda:1; without it, cuda where there is one.")

@@ -17,7 +17,7 @@ NEVER_BROKEN = 12
 
 
 def show_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str | None = None) -> None:
-    """A rich table on a terminal, or a line for each cell where it has no room for the columns; in a pipe,
+    """A rich table on a terminal, or a line for each filled cell where it has no room for the columns; in a pipe,
     tab-separated lines under one header, for cut and awk. Cells may be a stranger's: none steers the terminal."""
     headings, *cells = [["" if cell is None else visible(str(cell)) for cell in row] for row in [columns, *rows]]
     if sys.stdout is None or not sys.stdout.isatty():  # None: it was closed before we came
@@ -46,7 +46,8 @@ def _draw(columns: Sequence[str], cells: Sequence[Sequence[str]], title: str | N
         console.print(Text(title), style="italic")
     for line in cells:
         for name, cell in zip(columns, line, strict=True):
-            console.print(Text(f"{name}: {cell}"))
+            if cell:
+                console.print(Text(f"{name}: {cell}"))
         console.print()
 
 

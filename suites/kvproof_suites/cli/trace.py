@@ -20,7 +20,7 @@ N = TypeVar("N", int, float)
 FORCE = click.option("--force", is_flag=True, help="Overwrite OUT where it exists.")
 
 
-@click.group()
+@click.group(short_help="Request traces: look at, convert, cut, make up.")
 def command() -> None:
     """Request traces: what is in one, and how to get one.
 
@@ -36,7 +36,7 @@ def command() -> None:
     """
 
 
-@command.command()
+@command.command(short_help="Lengths, bursts, sharing and hit rates.")
 @click.argument("file", type=PATH)
 @reading_options
 @click.option("--capacity", "capacities", type=AT_LEAST_ONE, multiple=True, help="Tokens of cache; may be repeated.")
@@ -62,7 +62,7 @@ def info(file: Path, capacities: tuple[int, ...], as_json: bool, **options: Any)
         show_table((file.name, ""), trace_figures.rows(trace, found))
 
 
-@command.command()
+@command.command(short_help="Any format into the one that carries all.")
 @click.argument("file", type=PATH)
 @click.argument("out", type=PATH)
 @reading_options
@@ -79,7 +79,7 @@ def convert(file: Path, out: Path, force: bool, **options: Any) -> None:
         _write(_not_none(trace), out, force, trace)
 
 
-@command.command("slice")
+@command.command("slice", short_help="A part of a trace, from time 0.")
 @click.argument("file", type=PATH)
 @click.argument("out", type=PATH)
 @reading_options
@@ -130,7 +130,7 @@ def _part(
     return requests if sample is None else slicing.sample(requests, sample, seed)
 
 
-@command.command()
+@command.command(short_help="Made-up traffic, like what was published.")
 @click.argument("out", type=PATH, required=False)
 @click.option("--like", help="Which traffic.")
 @click.option("--num-requests", type=AT_LEAST_ONE, default=1000, show_default=True)
@@ -160,7 +160,7 @@ def generate(
         _write(generate_like(like, num_requests, seed=seed, requests_per_second=rate), out, force)
 
 
-@command.command()
+@command.command(short_help="The formats that are read.")
 def formats() -> None:
     """The formats that are read, and how each looks.
 

@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from kvproof_suites import cli
+from kvproof_suites.cli import terminal
 
 RUN = [sys.executable, "-c", "from kvproof_suites.cli import main; main()"]
 
@@ -38,6 +39,21 @@ def test_each_command_shows_an_example_in_its_help(name):
     shown = CliRunner().invoke(cli.main, [name, "--help"])
     assert shown.exit_code == cli.CONFORMS
     assert f"kvproof {name}" in shown.output.split("\n", 1)[1], shown.output
+
+
+@pytest.mark.parametrize("group", [[], ["trace"]])
+def test_each_command_is_told_in_a_line_that_is_not_cut_off(group):
+    shown = CliRunner().invoke(cli.main, [*group, "--help"], env={"COLUMNS": "60"}).output
+    commands = shown.partition("Commands:\n")[2].splitlines()
+    assert len(commands) >= 5
+    assert not [line for line in commands if line.endswith("...")]
+
+
+@pytest.mark.parametrize("group", [[], ["trace"]])
+def test_without_a_command_the_help_is_shown_as_it_is(group):
+    told = CliRunner().invoke(cli.main, group)
+    assert (told.exit_code, told.stdout) == (cli.USAGE_ERROR, "")
+    assert told.stderr == CliRunner().invoke(cli.main, [*group, "--help"]).stdout
 
 
 @pytest.mark.parametrize(
@@ -140,3 +156,11 @@ def test_a_table_that_a_terminal_has_no_room_for_is_shown_row_by_row():
     assert "─" in wide
     assert [line.split()[-1] for line in narrow.splitlines() if line.startswith("block")] == ["16", "64"]
     assert all(len(line) <= 40 for line in narrow.splitlines() if ":" in line)
+
+
+def test_row_by_row_what_is_empty_is_left_away(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "20")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    terminal.show_table(("name", "version", "state"), [("first", "", "available"), ("second", None, "away")])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if line] == ["name: first", "state: available", "name: second", "state: away"]
