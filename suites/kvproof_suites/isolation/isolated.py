@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import atexit
+import signal
+import threading
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -117,7 +119,16 @@ def isolate(config: pytest.Config, folder: Path) -> Isolated:
     folders.remove_left()
     isolated = Isolated(config, folder, pythons(named, way, options.value(config, "python")))
     config.pluginmanager.register(isolated, "kvproof-isolated")
+    if isolated.workers:
+        end_by_a_machine_as_by_a_person()
     return isolated
+
+
+def end_by_a_machine_as_by_a_person() -> None:
+    """SIGTERM, by which a machine ends a run, is an interrupt: else what the workers have started and kept stays."""
+    is_main = threading.current_thread() is threading.main_thread()
+    if is_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 def limits_of(config: pytest.Config, folder: Path) -> Limits:

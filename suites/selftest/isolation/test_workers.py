@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -124,18 +125,24 @@ def test_a_worker_that_dies_after_its_last_case_makes_the_run_fail(tmp_path):
     assert ended.returncode == 1
 
 
-def test_an_interrupt_ends_the_workers_at_once_and_leaves_none(tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["by a person", "by a machine"])
+def test_an_interrupt_ends_the_workers_at_once_and_leaves_none(tmp_path, number):
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--pyargs", SUITE, "-k", CASES]
     command += [f"--kvproof-impl={HOSTILE}:hangs", "--kvproof-results=judged"]
-    run = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL)
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    environment = {**os.environ, "TMPDIR": str(temporary)}
+    run = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL)
     try:
         wait_for(tmp_path / "hanging")
-        run.send_signal(signal.SIGINT)
+        run.send_signal(number)
         assert run.wait(30) == 2
     finally:
         run.kill()
         run.wait()
     assert [path for path in Path("/proc").glob("[0-9]*/cwd") if folder_of(path) == tmp_path] == []
+    assert list(temporary.glob("kvproof-*")) == []
+    assert read_run(tmp_path / "judged").latest("end")[0]["exit_code"] == 2
 
 
 def folder_of(link: Path) -> Path | None:
