@@ -115,4 +115,4 @@ def _readable(path: str | Path, lines: list[tuple[int, bytes]]) -> list[Row]:
 
 def _unknown(path: str | Path, field: str, what: str) -> TraceError:
     known = ", ".join(FORMATS)
-    return TraceError(path, 1, field, f"{what}: unknown trace format", f"known are {known}; name one if it is one")
+    return TraceError(path, 1, field, f"{what}: unknown trace format", f"known are {known}; --format names one")

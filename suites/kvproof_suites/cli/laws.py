@@ -45,7 +45,7 @@ def command(names: tuple[str, ...], as_json: bool, markdown: bool) -> None:
     """
     laws = [find(name) for name in names] or list(LAWS.values())
     if as_json:
-        show_json([dataclasses.asdict(law) for law in laws])
+        show_json([{**dataclasses.asdict(law), "tests": tested_in(law)} for law in laws])
     elif markdown:
         click.echo(as_markdown(laws))
     elif names:
@@ -60,7 +60,8 @@ def find(name: str) -> Law:
             return law
     known = [*LAWS, *(law.title for law in LAWS.values())]
     near = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(LAWS)}"
+    near = near or [title for title in known if name and name.lower() in title]
+    hint = f"did you mean {near[0]!r}?" if near else "`kvproof laws` lists them"
     raise click.UsageError(f"no law is called {name!r}; {hint}")
 
 
@@ -70,10 +71,14 @@ def explain(law: Law) -> str:
         "origin": law.origin,
         "needs": law.needs,
         "not here": law.here,
-        "tests": ", ".join(modules_by_law()[law.id]),
+        "tests": tested_in(law),
     }
     lines = [f"  {name:<9} {text}" for name, text in told.items() if text]
     return "\n".join([f"{law.id} {law.title}", "", f"  {law.sentence}", "", *lines])
+
+
+def tested_in(law: Law) -> str:
+    return ", ".join(modules_by_law()[law.id])
 
 
 @cache
@@ -111,5 +116,5 @@ def as_markdown(laws: list[Law]) -> str:
 def markdown_row(law: Law) -> str:
     origin = PUBLIC_REPORT.sub(r"[\1#\2](https://github.com/\1/issues/\2)", law.origin)
     needs = "; ".join(filter(None, [law.needs, f"not run without a GPU: {law.here}" if law.here else ""]))
-    cells = (f"**{law.id}** {law.title}", law.sentence, law.why, origin, needs, ", ".join(modules_by_law()[law.id]))
+    cells = (f"**{law.id}** {law.title}", law.sentence, law.why, origin, needs, tested_in(law))
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

@@ -65,12 +65,13 @@ def _capacity(config: Path | None, given: Mapping[str, Any]) -> Capacity:
     from kvproof_reference.model_shape import max_model_len_from_config
 
     model = read_config(config) if config else {}
+    shape = _shape(config, model, given)
     longest = given["max_model_len"] or (max_model_len_from_config(model) if model else None)
     if longest is None:
         raise ValueError("--max-model-len is missing, and no config says it")
     num_devices = given["tensor_parallel_size"]
     return device_capacity(
-        _shape(config, model, given).shard(num_devices),
+        shape.shard(num_devices),
         memory_bytes=int(given["gpu_memory"] * GIB),
         weight_bytes=weight_bytes(config, given["weights"]) // num_devices,
         max_model_len=longest,

@@ -19,6 +19,10 @@ AT_LEAST_ONE = click.IntRange(min=1)
 PATH = click.Path(path_type=Path)
 QUIET_SECONDS, EVERY = 2.0, 4096
 
+OF_THE_LIBRARY = {"format": "--format", "name": "--like", "rows": "--rows", "times": "--seconds"}
+OF_THE_LIBRARY |= {name: f"--{name.replace('_', '-')}" for name in ("bytes_per_token", "output_tokens")}
+"""How an option is called by whoever refuses it."""
+
 OPTIONS = (
     click.option("--format", help="Name of the format; without it, found from the content."),
     click.option("--skip-bad", is_flag=True, help="Count bad rows by reason instead of refusing the file."),
@@ -38,6 +42,8 @@ def reading_options(command: F) -> F:
 @contextmanager
 def told() -> Iterator[None]:
     """A fault of a file or of an option, told in a line instead of a traceback."""
+    from kvproof_traces import TraceError
+
     try:
         yield
     except BrokenPipeError:
@@ -45,8 +51,11 @@ def told() -> Iterator[None]:
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         raise click.ClickException(f"{where}{error.strerror or error}") from None
-    except ValueError as error:
+    except TraceError as error:
         raise click.ClickException(str(error)) from None
+    except ValueError as error:
+        name, colon, what = str(error).partition(":")
+        raise click.ClickException(f"{OF_THE_LIBRARY.get(name, name)}{colon}{what}") from None
 
 
 def opened(path: Path, **options: Any) -> Stream:

@@ -6,6 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from kvproof_suites import cli
+from kvproof_suites.cli.laws import modules_by_law
 from kvproof_suites.laws import LAWS
 
 
@@ -30,15 +31,25 @@ def test_the_capability_a_law_needs_is_told():
     assert "needs" not in laws("A1").output
 
 
-def test_an_unknown_law_is_answered_with_the_nearest_one():
-    told = laws("neddle")
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("neddle", "did you mean 'needle'?"),
+        ("Geom", "did you mean 'head geometry'?"),
+        ("", "`kvproof laws` lists them"),
+        ("xyzzy", "`kvproof laws` lists them"),
+    ],
+)
+def test_an_unknown_law_is_answered_with_the_nearest_one(name, said):
+    told = laws(name)
     assert told.exit_code == cli.USAGE_ERROR
-    assert "did you mean 'needle'?" in told.stderr
+    assert said in told.stderr
 
 
 def test_json_holds_every_field():
     (law,) = json.loads(laws("A6", "--json").output)
     assert (law["id"], law["sentence"]) == ("A6", LAWS["A6"].sentence)
+    assert law["tests"].split(", ") == modules_by_law()["A6"]
 
 
 def test_markdown_holds_every_law_once_under_its_family_with_a_link_to_its_origin():

@@ -97,7 +97,8 @@ def test_a_request_that_does_not_fit_is_told():
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "--max-model-len is missing"),
+        ([], "--num-layers, --num-kv-heads, --head-dim missing: give the numbers, or a config.json"),
+        ([number for number in NUMBERS if "max-model-len" not in number], "--max-model-len is missing"),
         (["--max-model-len=1", "--num-layers=2", "--weights=1"], "--num-kv-heads, --head-dim missing"),
         (NUMBERS, "--weights is missing"),
         ([*NUMBERS, "--weights=90"], "no room for a KV block"),
@@ -115,7 +116,7 @@ def test_a_mistake_is_named_and_exits_with_4(arguments, said):
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("{", "is not JSON"), ("[]", "holds a list, not an object"), ("{}", "--max-model-len is missing")],
+    [("{", "is not JSON"), ("[]", "holds a list, not an object"), ("{}", "field 'num_hidden_layers'")],
 )
 def test_a_config_that_can_not_be_used_is_named(tmp_path, text, said):
     (tmp_path / "config.json").write_text(text)
