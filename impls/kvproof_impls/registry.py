@@ -96,11 +96,18 @@ def load(name: str) -> Implementation:
             return adapt(name, _import(point.value, name))
     if ":" in name:
         return adapt(name, _import(name, name))
-    near = difflib.get_close_matches(name, names(), n=1)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
     raise ImplementationError(
-        f"unknown implementation {name!r}.{hint}\nKnown: {', '.join(names())}, or package.module:factory"
+        f"unknown implementation {name!r}.{_hint(name)}\nKnown: {', '.join(names())}, or package.module:factory"
     )
+
+
+def _hint(name: str) -> str:
+    """The name that is nearly meant, or how a file of one's own is named."""
+    module = name.removesuffix(".py")
+    if Path(f"{module}.py").exists():
+        return f" What is in a file is named as module:attribute: {Path(module).name}:factory, if it is called factory."
+    near = difflib.get_close_matches(name, names(), n=1)
+    return f" Did you mean {near[0]!r}?" if near else ""
 
 
 def adapt(name: str, made: Any) -> Implementation:

@@ -55,6 +55,14 @@ def test_an_unknown_name_lists_the_known_ones_and_the_nearest():
     assert "package.module:factory" in second
 
 
+@pytest.mark.parametrize("name", ["triton_of_mine.py", "triton_of_mine"])
+def test_who_names_a_file_is_told_to_name_what_is_in_it(module, name):
+    module("triton_of_mine", "")
+    with pytest.raises(ImplementationError, match="module:attribute: triton_of_mine:factory") as caught:
+        load(name)
+    assert "Did you mean" not in str(caught.value)
+
+
 def test_a_name_that_is_near_to_nothing_gets_no_guess():
     with pytest.raises(ImplementationError) as caught:
         load("zzzzzz")

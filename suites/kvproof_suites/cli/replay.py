@@ -91,7 +91,7 @@ def command(
         show_json([one.record() for one in replayed])
     else:
         pool = f"{num_blocks:,} blocks of {block_size} tokens"
-        title = f"{len(loaded.requests):,} requests of {loaded.path.name}, {pool}"
+        title = f"{len(loaded.requests):,} requests of {replaying.name_of(loaded)}, {pool}"
         show_table(replaying.COLUMNS, map(replaying.table_row, replayed), title=title)
     if churned:
         _write(replayed, churned)

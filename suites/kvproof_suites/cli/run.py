@@ -116,7 +116,8 @@ def _replay(trace: Trace, folder: Path) -> Path | None:
     writer = RunWriter(folder)
     for one in (*replayed, *replaying.replay_other_block_sizes(allocators[0], trace)):
         writer.write("replay", **one.record())
-    click.echo(f"{len(trace.requests):,} requests of {trace.path.name}, {num_blocks:,} blocks of {block_size} tokens")
+    pool = f"{num_blocks:,} blocks of {block_size} tokens"
+    click.echo(f"{len(trace.requests):,} requests of {replaying.name_of(trace)}, {pool}")
     show_table(replaying.COLUMNS, map(replaying.table_row, replayed))
     churned = folder / "churned.json"
     return churned if replaying.write_churned(replayed, churned) else None

@@ -27,7 +27,7 @@ def test_paging_wastes_less_and_serves_more_than_reserving_the_maximum():
 
 def test_without_a_trace_the_made_up_sample_is_replayed():
     (row,) = json.loads(replay("--impl=paged", "--json").stdout)
-    assert row["trace"] == "native.jsonl"
+    assert row["trace"] == "a made-up sample"
 
 
 def test_the_table_has_a_line_for_each_allocator():
