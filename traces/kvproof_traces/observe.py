@@ -14,9 +14,10 @@ LAST_PART = 2 / 3
 
 
 class Observer:
-    """Sums over steps, and the block tables of the busiest step of the last third."""
+    """Sums over steps, and the block tables of the busiest step of the last third; of all where ``num_requests`` is
+    infinite."""
 
-    def __init__(self, allocator: Any, batch: Batch, num_requests: int) -> None:
+    def __init__(self, allocator: Any, batch: Batch, num_requests: float) -> None:
         self.allocator = allocator
         self.batch = batch
         self.num_requests = num_requests

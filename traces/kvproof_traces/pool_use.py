@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from itertools import chain
@@ -11,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from kvproof_traces.token_ids import num_blocks_for
+from kvproof_traces.token_ids import MAX_TOKEN_ID, num_blocks_for
 
 NO_BLOCKS = np.zeros(0, np.int64)
 
@@ -202,3 +203,11 @@ def num_unused_slots(tables: Mapping[Any, Sequence[int]], lengths: Mapping[Any, 
 def as_list(table: Any) -> list[int]:
     """A block table as plain integers, from whatever sequence the allocator has."""
     return table.tolist() if hasattr(table, "tolist") else list(table)
+
+
+def longest_alone(allocator: Any) -> int:
+    """Tokens of the longest sequence that an empty pool takes: there ``can_allocate`` is exact."""
+    end = max(1, allocator.num_blocks * allocator.block_size)
+    while end < MAX_TOKEN_ID and allocator.can_allocate(end):  # a window makes room for more than the pool holds
+        end *= 2
+    return bisect_left(range(end), True, key=lambda num_tokens: not allocator.can_allocate(num_tokens + 1))

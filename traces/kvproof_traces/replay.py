@@ -3,16 +3,17 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sized
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 from kvproof_traces.batching import Batch
 from kvproof_traces.entry import Entry
 from kvproof_traces.observe import Observer
-from kvproof_traces.request import Request
+from kvproof_traces.pool_use import longest_alone
+from kvproof_traces.request import Request, in_order
 from kvproof_traces.tables import BlockTables
 from kvproof_traces.token_ids import num_blocks_for
 
@@ -63,9 +64,10 @@ class Replay:
 
 
 def replay(
-    requests: Sequence[Request],
+    requests: Iterable[Request],
     allocator: Any,
     *,
+    num_requests: int | None = None,
     max_num_seqs: int = 256,
     watermark: float = 0.01,
     step_ms: float | None = None,
@@ -77,6 +79,8 @@ def replay(
     and goes to the head of the queue, to be recomputed. Priorities are not looked at.
 
     Args:
+        requests: of a stream one is taken when it is admitted, so that memory does not grow with its length.
+        num_requests: how many a stream gives; without it the tables that are kept are those of its busiest step.
         max_num_seqs: sequences that may run at once; a request counts with all its branches.
         watermark: share of the blocks that an admission must leave free, unless nothing runs.
         step_ms: how long a step takes, so that requests come at their ``arrival_ms``; None: all wait from the start,
@@ -86,54 +90,65 @@ def replay(
         ValueError: an argument out of range, or with ``step_ms`` requests that are not in order of arrival.
         RuntimeError: more steps than the work can need.
     """
-    _check_arguments(requests, max_num_seqs, watermark, step_ms)
+    _check_arguments(max_num_seqs, watermark, step_ms)
+    if isinstance(requests, Sized):
+        num_requests = len(requests)
+        for _ in in_order(requests) if step_ms is not None else ():  # before the allocator is touched
+            pass
     free_before = allocator.num_free_blocks()
-    engine = _Engine(requests, allocator, max_num_seqs, int(watermark * allocator.num_blocks), step_ms)
-    # In every step the request admitted first gets a token or ends, and nothing generated is lost.
-    budget = len(requests) + sum(request.num_generated_tokens for request in requests)
+    counted = math.inf if num_requests is None else num_requests
+    coming = iter(requests) if step_ms is None else in_order(requests)
+    engine = _Engine(coming, allocator, counted, max_num_seqs, watermark, step_ms)
     while engine.step():
-        if engine.observer.num_steps > budget:
-            raise RuntimeError(f"the replay made {engine.observer.num_steps} steps, its work needs {budget} at most")
+        # In every step the request admitted first gets a token or ends, and nothing generated is lost.
+        if engine.observer.num_steps > engine.num_work:
+            raise RuntimeError(
+                f"the replay made {engine.observer.num_steps} steps, its work needs {engine.num_work} at most"
+            )
     return engine.result(free_before - allocator.num_free_blocks())
 
 
-def _check_arguments(requests: Sequence[Request], max_num_seqs: int, watermark: float, step_ms: float | None) -> None:
+def _check_arguments(max_num_seqs: int, watermark: float, step_ms: float | None) -> None:
     if max_num_seqs < 1:
         raise ValueError(f"max_num_seqs: {max_num_seqs} is below 1")
     if not 0 <= watermark < 1:
         raise ValueError(f"watermark: {watermark} is not a share of the blocks; give 0 up to, not including, 1")
-    if step_ms is None:
-        return
-    if not step_ms > 0:
+    if step_ms is not None and not step_ms > 0:
         raise ValueError(f"step_ms: {step_ms} is not a duration; give milliseconds above 0, or None")
-    for before, request in pairwise(requests):
-        if request.arrival_ms < before.arrival_ms:
-            raise ValueError(f"requests: {request.request_id} arrives before {before.request_id}; sort by arrival_ms")
 
 
 class _Engine:
     """The policy: who is admitted, who gives way."""
 
     def __init__(
-        self, requests: Sequence[Request], allocator: Any, max_num_seqs: int, num_spare: int, step_ms: float | None
+        self,
+        requests: Iterator[Request],
+        allocator: Any,
+        num_requests: float,
+        max_num_seqs: int,
+        watermark: float,
+        step_ms: float | None,
     ) -> None:
-        self.allocator = allocator
-        self.max_num_seqs, self.num_spare, self.step_ms = max_num_seqs, num_spare, step_ms
+        self.allocator, self.longest_alone = allocator, longest_alone(allocator)
+        self.max_num_seqs, self.num_spare, self.step_ms = max_num_seqs, int(watermark * allocator.num_blocks), step_ms
         self.batch = Batch(allocator, max_num_seqs)
-        self.observer = Observer(allocator, self.batch, len(requests))
+        self.observer = Observer(allocator, self.batch, num_requests)
         self.waiting: deque[Entry] = deque()
+        """What was preempted, the latest first, and behind it at most one that has arrived."""
         self.num_reserved_seqs = 0
         """Sequences that run, and those that will when every fork of what runs is made."""
         self.num_finished = self.num_aborted = self.num_rejected = self.num_preemptions = 0
         self.now_ms = 0.0
         self.misfit: tuple[Entry, int] | None = None
-        entries = [Entry(index, request) for index, request in enumerate(requests)]
-        self.coming = deque(filter(self._fits_alone, entries))
-        self.num_rejected += len(entries) - len(self.coming)
+        self.num_work = 0
+        """Steps that the requests seen so far can need."""
+        self.entries = self._possible(requests)
+        self.coming = next(self.entries, None)
 
     def step(self) -> bool:
         """One iteration; False when no work is left."""
-        self._arrive()
+        if self.coming and not self.waiting and not self.batch.entries:
+            self.now_ms = max(self.now_ms, self.coming.request.arrival_ms)  # idle until then
         self._admit()
         self.batch.grow(self._give_way)
         if self.batch.entries:
@@ -143,19 +158,30 @@ class _Engine:
         self.now_ms += self.step_ms or 0.0
         return bool(self.batch.entries or self.waiting or self.coming)
 
-    def _fits_alone(self, entry: Entry) -> bool:
-        """Asked of the empty pool, where ``can_allocate`` is exact. What branches need together shows as they run."""
-        num_tokens = entry.request.num_prompt_tokens + entry.num_total
-        return entry.num_branches <= self.max_num_seqs and self.allocator.can_allocate(num_tokens)
+    def _possible(self, requests: Iterator[Request]) -> Iterator[Entry]:
+        """Those that could run alone. What branches need together shows as they run."""
+        for index, request in enumerate(requests):
+            entry = Entry(index, request)
+            self.num_work += 1 + entry.num_total
+            num_tokens = request.num_prompt_tokens + entry.num_total
+            if entry.num_branches <= self.max_num_seqs and num_tokens <= self.longest_alone:
+                yield entry
+            else:
+                self.num_rejected += 1
 
     def _arrive(self) -> None:
-        if self.coming and not self.waiting and not self.batch.entries:
-            self.now_ms = max(self.now_ms, self.coming[0].request.arrival_ms)  # idle until then
-        while self.coming and (self.step_ms is None or self.coming[0].request.arrival_ms <= self.now_ms):
-            self.waiting.append(self.coming.popleft())
+        """The next request joins an empty queue, if its time has come: nobody behind the first is looked at."""
+        if self.waiting or self.coming is None:
+            return
+        if self.step_ms is None or self.coming.request.arrival_ms <= self.now_ms:
+            self.waiting.append(self.coming)
+            self.coming = next(self.entries, None)
 
     def _admit(self) -> None:
-        while self.waiting:
+        while True:
+            self._arrive()
+            if not self.waiting:
+                return
             entry = self.waiting[0]
             if self.num_reserved_seqs + entry.num_branches > self.max_num_seqs or not self._has_room(entry):
                 return

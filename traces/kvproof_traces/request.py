@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -132,3 +133,17 @@ def _check_forks(request: Request) -> None:
             raise FieldError("forks", what, "fork a branch that exists, into another", "bad branch")
         later.add(child)
         last = position
+
+
+def in_order(requests: Iterable[Request]) -> Iterator[Request]:
+    """The same, one by one.
+
+    Raises:
+        ValueError: one arrives before the one in front of it.
+    """
+    before: Request | None = None
+    for request in requests:
+        if before is not None and request.arrival_ms < before.arrival_ms:
+            raise ValueError(f"requests: {request.request_id} arrives before {before.request_id}; sort by arrival_ms")
+        before = request
+        yield request

@@ -1,5 +1,5 @@
-"""A trace of ten million requests is read and simulated in the memory of one of a million; a hundredth of both every
-day."""
+"""A trace of ten million requests is read, simulated and replayed through our allocator in the memory of one of a
+million; a hundredth of each every day."""
 
 from __future__ import annotations
 
@@ -36,6 +36,12 @@ from kvproof_traces.simulation import Pool, Scheduler, simulate
 found = simulate(stream(sys.argv[1]), Pool(num_slots=65536, block_size=16), Scheduler())
 done = found.num_requests
 """
+REPLAYED = """
+from kvproof_impls import load
+from kvproof_traces import replay, stream
+found = replay(stream(sys.argv[1]), load("paged").allocator(4096, 16), max_num_seqs=64)
+done = found.num_finished
+"""
 
 
 def azure(number: int) -> str:
@@ -68,8 +74,8 @@ def peak_bytes(work: str, path: Path, num_requests: int) -> int:
 
 
 @pytest.mark.parametrize(
-    ("name", "work"), [("azure.csv", READ), ("native.jsonl", READ), ("azure.csv", SIMULATED)],
-    ids=["azure read", "native read", "azure simulated"],
+    ("name", "work"), [("azure.csv", READ), ("native.jsonl", READ), ("azure.csv", SIMULATED), ("azure.csv", REPLAYED)],
+    ids=["azure read", "native read", "azure simulated", "azure replayed"],
 )  # fmt: skip
 def test_memory_does_not_grow_with_the_trace(name: str, work: str, tmp_path: Path) -> None:
     header, row = TRACES[name]
