@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import math
 from collections.abc import Mapping
 
 from kvproof_reports.extras import need
@@ -21,12 +22,15 @@ def pack_json(value: object) -> str:
 
 
 def _rounded(value: object) -> object:
-    """Six digits, as many as samples are recorded with: the rest is noise, which can't be packed."""
+    """Six digits, as many as samples are recorded with: the rest is noise, which can't be packed. What has no end is a
+    gap: JSON has no infinity, and a plot no place for it."""
     if isinstance(value, Mapping):
         return {name: _rounded(entry) for name, entry in value.items()}
     if isinstance(value, (list, tuple)):
         return [_rounded(entry) for entry in value]
-    return float(f"{value:.6g}") if isinstance(value, float) else value
+    if not isinstance(value, float):
+        return value
+    return float(f"{value:.6g}") if math.isfinite(value) else None
 
 
 def plotly() -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import ceil, floor, log10
+from math import ceil, floor, inf, log10
 from typing import Any
 
 from kvproof_reports.rates import POINT, Estimate
@@ -131,7 +131,7 @@ def value_axis(title: str) -> dict[str, Any]:
 
 def log_axis(title: str, values: Iterable[float], digits: Sequence[int] = (1, 2, 5)) -> dict[str, Any]:
     """With marks at ``digits`` of each decade."""
-    positive = [value for value in values if value > 0] or [1.0]
+    positive = [value for value in values if 0 < value < inf] or [1.0]
     decades = range(floor(log10(min(positive))), ceil(log10(max(positive))) + 1)
     marks = [digit * 10.0**decade for decade in decades for digit in digits]
     ticks = {"tickvals": marks, "ticktext": [f"{mark:,.10g}" for mark in marks]}

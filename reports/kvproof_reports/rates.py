@@ -53,8 +53,9 @@ def time_ms(record: Record) -> Estimate | None:
     if not median:
         return None
     low, high, kind = _spread(record, median)
-    # Quartiles of zero come from a clock too coarse for what was timed; a rate can't be made of them.
-    return Estimate(median, low, high, kind) if low > 0 else Estimate(median, median, median, POINT)
+    if low <= 0:  # of a clock too coarse for what was timed; a rate can't be made of it
+        return Estimate(median, median, median, POINT)
+    return Estimate(median, min(low, median), max(high, median), kind)  # in a file of anybody's it may lie outside
 
 
 def tokens_per_second(record: Record) -> Estimate | None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import difflib
 import json
 import math
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
 from kvproof_reports.schema import COMMON, KINDS, MOST_SAMPLES, SCHEMA_VERSION, Condition, Field
+
+
+LARGEST = 1e100
+"""Of a figure: far beyond every one that means something, and the product of three is still a float."""
 
 
 class RecordError(ValueError):
@@ -91,8 +94,8 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_signed(value: Any) -> bool:
-    """Within floating point: JSON has integers of any length, and a figure that is told is made of floats."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
+    """JSON has integers of any length, and a figure that is told is made of floats, of several such figures even."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST
 
 
 def _are_samples(value: Any) -> bool:

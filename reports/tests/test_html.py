@@ -189,6 +189,16 @@ def test_a_lone_surrogate_in_a_reason_does_not_stop_the_report(build, tmp_path):
     assert "got \\udcff" in path.read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize(
+    "figures", [{"q3_ms": 0}, {"q3_ms": 5e-324}, {"num_flops": 10**100}, {"samples_ms": [5e-324, 1e100] * 200}]
+)
+def test_figures_that_no_machine_has_measured_do_not_stop_the_report(build, figures):
+    run = build("run")
+    run.session()
+    run.decode("torch", median_ms=2.0, **figures)
+    assert "torch" in render_html([read_run(run.writer.folder)])
+
+
 def test_a_row_whose_laws_are_not_verified_is_stamped(build):
     run = build("a")
     run.decode(block_size=16)

@@ -166,6 +166,7 @@ WRONG = {
     "a flag for a count": ("benchmark", {"batch": True}, "batch: True is not an integer >= 0"),
     "no number": ("law", {"error_to_bound": float("nan")}, "error_to_bound: nan is not a number >= 0"),
     "an endless number": ("law", {"seconds": float("inf")}, "seconds: inf is not a finite number >= 0"),
+    "a number beyond all that mean something": ("law", {"seconds": 1e101}, "seconds: 1e+101 is not a finite number"),
     "a ratio of what was refused": (
         "law",
         {"outcome": "refused", "reason": "no fp8"},
