@@ -19,12 +19,11 @@ from kvproof_reports.content import lines_of
 from kvproof_reports.older import upgraded
 from kvproof_reports.schema import COMMON, KINDS, SCHEMA_VERSION
 from kvproof_reports.texts import shortened, storable
-from kvproof_reports.validate import RecordError, complete, faults, from_json, to_json
+from kvproof_reports.validate import MOST_FAULTS, RecordError, complete, faults, from_json, to_json
 
 __all__ = ["FILE_NAME", "SCHEMA_VERSION", "RecordError", "Run", "RunWriter", "read_run", "record_id"]
 
 FILE_NAME = "results.jsonl"
-MOST_FAULTS = 1000
 
 
 def record_id(run_id: str, kind: str, record: Mapping[str, Any]) -> str:

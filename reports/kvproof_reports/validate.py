@@ -7,11 +7,13 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
+from itertools import islice
 from typing import Any
 
 from kvproof_reports.schema import COMMON, KINDS, MOST_SAMPLES, SCHEMA_VERSION, Condition, Field
 
-
+MOST_FAULTS = 1000
+"""That are told: a line may hold millions of fields that nobody knows."""
 LARGEST = 1e100
 """Of a figure: far beyond every one that means something, and the product of three is still a float."""
 
@@ -21,21 +23,21 @@ class RecordError(ValueError):
 
 
 def faults(record: Mapping[str, Any]) -> list[str]:
-    """What is wrong with a whole record, each as ``field: what``; empty when it is good."""
+    """What is wrong with a whole record, each as ``field: what``, up to MOST_FAULTS; empty when it is good."""
     version = record.get("schema_version")
     if isinstance(version, int) and version > SCHEMA_VERSION:
         return [f"schema_version: {version} is newer than {SCHEMA_VERSION}, the newest known here; upgrade kvproof"]
     kind = record.get("kind")
     if not isinstance(kind, str) or kind not in KINDS:
-        return [f"kind: {kind!r} is not one of {', '.join(KINDS)}"]
-    return list(_field_faults({**COMMON, **KINDS[kind]}, record, ""))
+        return [f"kind: {_short(kind)} is not one of {', '.join(KINDS)}"]
+    return list(islice(_field_faults({**COMMON, **KINDS[kind]}, record, ""), MOST_FAULTS))
 
 
 def _field_faults(table: Mapping[str, Field], record: Mapping[str, Any], prefix: str) -> Iterator[str]:
     for name in record:
         if name not in table:
             near = difflib.get_close_matches(str(name), table, n=1)
-            yield f"{prefix}{name}: unknown field" + (f"; did you mean {near[0]}?" if near else "")
+            yield f"{prefix}{str(name)[:60]}: unknown field" + (f"; did you mean {near[0]}?" if near else "")
     for name, field in table.items():
         if (what := _fault(field, record.get(name), record)) is not None:
             yield f"{prefix}{name}: {what}"

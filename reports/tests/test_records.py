@@ -9,6 +9,7 @@ import pytest
 
 from kvproof_reports.content import MAX_LINE_BYTES
 from kvproof_reports.records import FILE_NAME, RecordError, RunWriter, read_run
+from kvproof_reports.validate import MOST_FAULTS
 
 LAW = {
     "law": "G18",
@@ -220,6 +221,17 @@ def test_the_reader_names_file_line_and_field_of_every_fault(tmp_path):
         f"{writer.path}:2: seconds: -1 is not a finite number >= 0 (write null for what can't be measured)",
         f"{writer.path}:3: run_id: 'other', but this file began as run {writer.run_id!r}",
     ]
+
+
+def test_of_a_line_of_faults_the_first_are_told_and_no_name_at_length(tmp_path):
+    record = RunWriter(tmp_path).write("law", **LAW)
+    strange = {"x" * 1_000_000: 1, **{f"secon{number}": 1 for number in range(300_000)}}
+    (tmp_path / FILE_NAME).write_text(json.dumps(record | strange) + "\n")
+    with pytest.raises(RecordError) as refused:
+        read_run(tmp_path)
+    told = str(refused.value).splitlines()
+    assert len(told) == MOST_FAULTS
+    assert max(map(len, told)) < 300
 
 
 def test_a_newer_schema_is_refused_by_name(tmp_path):

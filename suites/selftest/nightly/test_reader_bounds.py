@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from kvproof_reports import content
-from kvproof_reports.records import MOST_FAULTS, RecordError, read_run
+from kvproof_reports.records import RecordError, read_run
+from kvproof_reports.validate import MOST_FAULTS
 from kvproof_suites.histories import HistoryError, read_history
 from kvproof_traces import TablesError, TraceError, load, read_tables, stream
 from kvproof_traces.safetensors import read_integers
