@@ -21,7 +21,7 @@ from kvproof_reports.schema import OUTCOMES
 from kvproof_reports.sections import Section, kernel_sections, other_sections, serving_sections
 from kvproof_reports.tables import Table
 from kvproof_reports.two_sides import best_sizes, two_sides
-from kvproof_reports.verdict import Cell, LawRow, Subject, judged, matrix, notes, subjects
+from kvproof_reports.verdict import NOT_AVAILABLE, Cell, LawRow, Subject, judged, matrix, notes, subjects
 from kvproof_reports.whole import write_whole
 from kvproof_reports.winners import winners
 
@@ -75,12 +75,14 @@ def _context(runs: Sequence[Run], laws: Mapping[str, Mapping[str, str]]) -> dict
     compiled = [compiled_table(rows, place) for place, rows in enumerate(not_timed)]
     return {
         "sessions": sessions,
-        "subjects": judged(columns),
+        "subjects": [subject for subject in judged(columns) if subject.verdict != NOT_AVAILABLE],
+        "absent": [subject.label for subject in judged(columns) if subject.verdict == NOT_AVAILABLE],
         "winners": winners(columns),
         "best_sizes": best_sizes(two_sides(timed, capacities(columns))),
         "gaps": gaps(columns),
         "notes": notes(runs),
         "laws": matrix(columns),
+        "under_law": [subject for subject in columns if subject.laws],
         "about_laws": laws,
         "outcomes": Facet("outcome", "show", OUTCOMES, all="all laws"),
         "outcomes_of": outcomes_of,

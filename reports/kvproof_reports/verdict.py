@@ -188,7 +188,7 @@ def notes(runs: Sequence[Run]) -> list[str]:
 
 def _without(runs: Sequence[Run], kind: str, other: str) -> list[str]:
     lacking = [run.run_id for run in runs if run.latest(other) and not run.latest(kind)]
-    where = "" if len(lacking) == len(runs) else f"{', '.join(lacking)}: "
+    where = f"{', '.join(lacking)}: " if any(run.latest(kind) for run in runs) else ""
     return [f"{where}no {kind} was run"] if lacking else []
 
 

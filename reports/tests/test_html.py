@@ -88,6 +88,19 @@ def test_a_cell_counts_the_tests_that_came_out_as_its_mark_says(build):
     assert re.findall(r"(✗|✓) (\d+(?: of \d+)?) G", text) == [("✗", "1 of 3"), ("✓", "1 of 2")]
 
 
+def test_what_is_not_available_is_named_in_a_line_and_has_no_card_and_no_column(build):
+    run = build("a")
+    run.session(implementations=[{"name": "torch"}, {"name": "flash-attn", "unavailable": "needs a CUDA device"}])
+    run.law("G01", "torch")
+    run.end()
+    page = Page(render_html([read_run(run.writer.folder)]))
+
+    assert page.tags.count("article") == 1
+    assert "Not available on this machine: flash-attn. Why stands below." in page.sections["verdict"]
+    assert "not run flash-attn : needs a CUDA device" in page.sections["verdict"]
+    assert "flash-attn" not in page.sections["laws"]
+
+
 def test_a_cell_tells_the_most_memory_that_its_tests_held_on_the_device_where_there_is_one(build):
     run = build("a")
     run.law("G01", "torch", peak_bytes=1_000_000_000)

@@ -133,3 +133,13 @@ def test_half_a_run_says_which_half_is_missing(build):
 
     assert notes(alone) == ["no benchmark was run"]
     assert notes(both) == ["times: no law was run", "laws: no benchmark was run"]
+
+
+def test_what_no_run_has_is_told_of_all_of_them_and_of_no_one(build):
+    laws, nothing = build("laws"), build("nothing")
+    laws.law("G01", "torch")
+    nothing.session(implementations=[{"name": "flash-attn", "unavailable": "needs a CUDA device"}])
+    for run in (laws, nothing):
+        run.end()
+
+    assert notes([read_run(run.writer.folder) for run in (laws, nothing)]) == ["no benchmark was run"]
