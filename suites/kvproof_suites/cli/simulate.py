@@ -65,7 +65,7 @@ def simulation_options(command: F) -> F:
     return command
 
 
-@click.command(short_help="What policies would make of it, by counting.")
+@click.command(short_help="Policies on a trace, by counting blocks.")
 @click.argument("trace")
 @simulation_options
 @reading_options

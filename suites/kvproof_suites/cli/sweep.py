@@ -39,7 +39,8 @@ def command(
 ) -> None:
     """Time implementations through a profile's cells, in turns, and write a report.
 
-    Rows are in results.jsonl as soon as they are measured. Given the same options, --resume goes on after a crash or a
+    The plain torch kernel and our allocator are timed beside them. Rows are in results.jsonl as soon as they are
+    measured. Given the same options, --resume goes on after a crash or a
     reboot: laws that were judged and rows that were timed stay as they are.
 
     With --ray the laws run here, and what is compared is timed together on one machine of the cluster, or one GPU,
