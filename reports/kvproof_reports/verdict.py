@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kvproof_reports.records import Run
@@ -113,15 +113,15 @@ def subjects(runs: Sequence[Run]) -> list[Subject]:
     names = {label: _names(run) for label, run in labels.items()}
     clashes = Counter(name for found in names.values() for name in found)
     return [
-        _subject(f"{name} @ {run_label}" if clashes[name] > 1 else name, name, run_label, run)
+        replace(subject, label=f"{subject.name} @ {run_label}" if clashes[subject.name] > 1 else subject.name)
         for run_label, run in labels.items()
-        for name in names[run_label]
+        for subject in _of_run(run_label, run, names[run_label])
     ]
 
 
 def judged(columns: Sequence[Subject]) -> list[Subject]:
     """Those that were to be judged or timed; an allocator that a trace was only replayed through has no verdict."""
-    return [subject for subject in columns if subject.name in _about(subject.run) or subject.laws or subject.benchmarks]
+    return [one for one in columns if one.about["name"] is not None or one.laws or one.benchmarks]
 
 
 def _run_labels(runs: Sequence[Run]) -> dict[str, Run]:
@@ -141,12 +141,21 @@ def _names(run: Run) -> list[str]:
     return list(dict.fromkeys([*_about(run), *used]))
 
 
-def _subject(label: str, name: str, run_label: str, run: Run) -> Subject:
-    of_kind = {
-        kind: [record for record in run.latest(kind) if record["implementation"] == name]
-        for kind in ("law", "benchmark", "replay")
-    }
-    return Subject(label, name, run_label, run, _about(run).get(name, dict.fromkeys(IMPLEMENTATION)), *of_kind.values())
+def _of_run(run_label: str, run: Run, names: Sequence[str]) -> list[Subject]:
+    """Each record is looked at once, however many implementations there are."""
+    about, of_kind = _about(run), [_by_name(run, kind) for kind in ("law", "benchmark", "replay")]
+    unknown = dict.fromkeys(IMPLEMENTATION)
+    return [
+        Subject(name, name, run_label, run, about.get(name, unknown), *(found.get(name, []) for found in of_kind))
+        for name in names
+    ]
+
+
+def _by_name(run: Run, kind: str) -> dict[str, list[Record]]:
+    found: dict[str, list[Record]] = {}
+    for record in run.latest(kind):
+        found.setdefault(record["implementation"], []).append(record)
+    return found
 
 
 def matrix(columns: Sequence[Subject]) -> list[LawRow]:

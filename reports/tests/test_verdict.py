@@ -2,7 +2,7 @@
 
 import pytest
 
-from kvproof_reports.records import read_run
+from kvproof_reports.records import Run, read_run
 from kvproof_reports.verdict import counts, judged, matrix, not_verified, notes, subjects, verdict
 
 
@@ -143,3 +143,17 @@ def test_what_no_run_has_is_told_of_all_of_them_and_of_no_one(build):
         run.end()
 
     assert notes([read_run(run.writer.folder) for run in (laws, nothing)]) == ["no benchmark was run"]
+
+
+def test_records_are_looked_through_as_often_for_many_names_as_for_few(build, monkeypatch):
+    looked, latest = [], Run.latest
+    monkeypatch.setattr(Run, "latest", lambda run, kind: looked.append(kind) or latest(run, kind))
+    times = []
+    for number in (2, 200):
+        run = build(f"of {number}")
+        for name in range(number):
+            run.law("G18", f"name {name}")
+        looked.clear()
+        assert len(judged(subjects([read_run(run.writer.folder)]))) == number
+        times.append(len(looked))
+    assert times[0] == times[1]
