@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import torch
-
 PROC = Path("/proc")
 CGROUP = Path("/sys/fs/cgroup")
 LARGEST_SHARE = 0.9
@@ -26,6 +24,8 @@ def lack_of_room(what: str, num_bytes: int, device: str) -> str | None:
 def free_bytes(device: str) -> int | None:
     """None where the system does not say."""
     if device.startswith("cuda"):
+        import torch
+
         unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # by torch, from earlier
         return torch.cuda.mem_get_info(device)[0] + unused
     found = of_host()
@@ -65,6 +65,8 @@ def _of_container() -> tuple[int, int] | None:
 def start_peak(device: str) -> bool:
     """From here on the most that is held is counted anew; False where the system can't do so for the host."""
     if device.startswith("cuda"):
+        import torch
+
         torch.cuda.reset_peak_memory_stats(device)
     try:
         (PROC / "self/clear_refs").write_text("5")  # proc(5): the peak becomes what is held now
@@ -79,7 +81,11 @@ def peaks(device: str, counts_host: bool) -> dict[str, int]:
     By this process, and by torch on a CUDA device: what others allocate there it does not know.
     """
     found = {"peak_bytes": peak_bytes()} if counts_host else {}
-    return found | ({"peak_device_bytes": torch.cuda.max_memory_allocated(device)} if device.startswith("cuda") else {})
+    if device.startswith("cuda"):
+        import torch
+
+        found["peak_device_bytes"] = torch.cuda.max_memory_allocated(device)
+    return found
 
 
 def peak_bytes() -> int:

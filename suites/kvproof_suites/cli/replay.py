@@ -11,10 +11,13 @@ import click
 from kvproof_suites.cli import replay_history, replaying
 from kvproof_suites.cli.terminal import show_json, show_table
 from kvproof_suites.cli.trace_reading import reading_options
+from kvproof_suites.memory import lack_of_room
 
 AT_LEAST_ONE = click.IntRange(min=1)
 INT32 = click.IntRange(min=1, max=2**31 - 1)
 """Block ids are 32 bits wide."""
+BLOCK_BYTES = 32
+"""Of bookkeeping, as our allocator has them; few have less."""
 
 
 @click.command(short_help="What real allocators make of a trace.")
@@ -75,6 +78,7 @@ def command(
     if compare_only:
         raise click.UsageError("--compare-only goes with a history, and there are no results in a trace")
     _refuse_one_file_for_two({"TRACE": trace, "--record": record, "--churned": churned})
+    _refuse_more_than_fits(num_blocks)
     loaded = replaying.load_trace(trace, limit, **reading)
     allocators = replaying.load_allocators(impl)
     sizes = {"block_size": block_size, "num_blocks": num_blocks, "max_num_seqs": max_num_seqs}
@@ -104,6 +108,12 @@ def _refuse_one_file_for_two(paths: Mapping[str, Path | None]) -> None:
     for name, path in paths.items():
         if path is not None and (other := names.setdefault(path.resolve(), name)) != name:
             raise click.UsageError(f"{name} would overwrite {path}, which is {other}; give another file")
+
+
+def _refuse_more_than_fits(num_blocks: int) -> None:
+    bookkeeping = f"{num_blocks:,} blocks, with {BLOCK_BYTES} bytes of bookkeeping each,"
+    if (reason := lack_of_room(bookkeeping, num_blocks * BLOCK_BYTES, "cpu")) is not None:
+        raise click.ClickException(f"--num-blocks: {reason}")
 
 
 def is_given(context: click.Context, name: str) -> bool:

@@ -5,7 +5,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from kvproof_suites import cli
+from kvproof_suites import cli, memory
 from kvproof_suites.cli import replaying
 from kvproof_traces import SAMPLES, read_tables
 
@@ -33,6 +33,15 @@ def test_without_a_trace_the_made_up_sample_is_replayed():
 def test_the_table_has_a_line_for_each_allocator():
     lines = replay(SAMPLES / "azure.csv", *SMALL).stdout.splitlines()
     assert [line.split("\t")[0] for line in lines] == ["allocator", *replaying.ALLOCATORS.split(",")]
+
+
+def test_a_pool_whose_bookkeeping_has_no_room_is_refused_before_it_is_made(monkeypatch):
+    monkeypatch.setattr(memory, "free_bytes", lambda device: 100_000_000)
+    told = replay("--num-blocks=4000000")
+    assert told.exit_code == cli.USAGE_ERROR
+    assert told.stderr == (
+        "Error: --num-blocks: 4,000,000 blocks, with 32 bytes of bookkeeping each, take 0.1 GB, and 0.1 GB are free\n"
+    )
 
 
 def test_the_tables_left_behind_are_written(tmp_path):
