@@ -42,9 +42,9 @@ def render_markdown(runs: Sequence[Run]) -> str:
     parts = [
         "## kvproof",
         _verdicts(judged(columns)),
+        *_counterexamples(columns),
         *_fastest(columns),
         *_best_block_size(columns),
-        *_counterexamples(columns),
         *_gaps(columns, runs),
         *_throughput(columns),
         *_allocator(columns),
