@@ -40,7 +40,7 @@ def test_a_pool_whose_bookkeeping_has_no_room_is_refused_before_it_is_made(monke
     told = replay("--num-blocks=4000000")
     assert told.exit_code == cli.USAGE_ERROR
     assert told.stderr == (
-        "Error: --num-blocks: 4,000,000 blocks, with 32 bytes of bookkeeping each, take 0.1 GB, and 0.1 GB are free\n"
+        "kvproof: --num-blocks: 4,000,000 blocks, with 32 bytes of bookkeeping each, take 0.1 GB, and 0.1 GB are free\n"
     )
 
 
