@@ -19,6 +19,7 @@ from kvproof_suites.exit_codes import (
     NOTHING_VERIFIED,
     USAGE_ERROR,
 )
+from kvproof_suites.interrupts import end_by_a_machine_as_by_a_person
 
 __all__ = [
     "CONFORMS",
@@ -70,6 +71,7 @@ class LazyGroup(click.Group):
         **extra: Any,
     ) -> Never:
         """click would exit with 2 for a usage error and 1 for anything else, which here mean other things."""
+        end_by_a_machine_as_by_a_person()
         try:
             status = super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
         except click.ClickException as error:

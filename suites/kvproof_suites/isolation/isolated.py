@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import signal
-import threading
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -16,6 +14,7 @@ from kvproof_impls.registry import Implementation
 from kvproof_suites import failures, options
 from kvproof_suites.checks import names_of
 from kvproof_suites.expectations import EXPECTED
+from kvproof_suites.interrupts import end_by_a_machine_as_by_a_person
 from kvproof_suites.isolation import folders
 from kvproof_suites.isolation.answers import read_answer, require_loaded
 from kvproof_suites.isolation.choice import pythons
@@ -122,13 +121,6 @@ def isolate(config: pytest.Config, folder: Path) -> Isolated:
     if isolated.workers:
         end_by_a_machine_as_by_a_person()
     return isolated
-
-
-def end_by_a_machine_as_by_a_person() -> None:
-    """SIGTERM, by which a machine ends a run, is an interrupt: else what the workers have started and kept stays."""
-    is_main = threading.current_thread() is threading.main_thread()
-    if is_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 def limits_of(config: pytest.Config, folder: Path) -> Limits:

@@ -5,6 +5,8 @@ import pty
 import resource
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -89,6 +91,31 @@ def test_control_c_exits_with_2(monkeypatch):
     monkeypatch.setattr("kvproof_impls.registry.names", interrupted)
     told = CliRunner().invoke(cli.main, ["list"])
     assert (told.exit_code, told.stderr.strip()) == (cli.INTERRUPTED, "interrupted")
+
+
+LONG = """
+import subprocess
+from kvproof_impls import registry
+from kvproof_suites.cli import main
+registry.names = lambda: (print("begun", flush=True), subprocess.run(["sleep", "1000031"]))
+main(["list"])
+"""
+
+
+def test_a_machine_that_ends_a_command_ends_what_it_has_started():
+    with subprocess.Popen([sys.executable, "-c", LONG], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as run:
+        assert run.stdout.readline() == b"begun\n"
+        while not (started := commands_with(b"1000031")):
+            time.sleep(0.05)
+        run.terminate()
+        assert (run.wait(30), run.stderr.read().strip()) == (cli.INTERRUPTED, b"interrupted")
+    assert started
+    assert commands_with(b"1000031") == []
+
+
+def commands_with(word):
+    commands = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline")]
+    return [command for command in commands if word in command.split(b"\0")]
 
 
 def on_a_terminal(*arguments, **environment):
