@@ -70,13 +70,15 @@ class Isolated:
         return Implementation(name, version=told["version"], expectations=Path(known) if known else None, **halves)
 
     @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
+    def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
         if (name := implementation_of(item)) not in self.workers:
             return None
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
         for report in self.reports(item, self.workers[name]):
             item.ihook.pytest_runtest_logreport(report=report)
         item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+        # What the test before, which ran here, had kept for this one, which did not, ends before the next.
+        item.session._setupstate.teardown_exact(nextitem)
         return True
 
     def reports(self, item: pytest.Item, worker: Worker) -> Iterable[pytest.TestReport]:

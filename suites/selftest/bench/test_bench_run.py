@@ -111,6 +111,14 @@ def test_serving_is_timed_and_stamped_by_the_laws_like_any_other_row(tmp_path, o
     assert (row["timed"], row["verified"], row["reason"]) == (timed, verified, said)
 
 
+def test_a_row_of_a_worker_between_two_of_this_process_leaves_neither_half_done(tmp_path):
+    (tmp_path / "small.toml").write_text(SMALL, encoding="utf-8")
+    options = ("--bench", "--results=run", "--profile=small.toml", "-k", "decode or write")
+    ended = run_pytest(tmp_path, "kvproof_suites.bench", "--impl=mine:kernel,torch", *options)
+    assert ended.returncode == 0, ended.stdout
+    assert "not torn down" not in ended.stdout
+
+
 def test_a_wrong_output_fails_its_own_row_alone(tmp_path):
     ended = bench(tmp_path, "-k", "test_decode and b16 and shuffled", impl="mine:zeros,torch")
     assert ended.returncode == 1

@@ -125,6 +125,21 @@ def test_a_worker_that_dies_after_its_last_case_makes_the_run_fail(tmp_path):
     assert ended.returncode == 1
 
 
+ZEROS = """
+import torch
+from kvproof_impls import from_function
+kernel = from_function(lambda query, *tensors, scale: torch.zeros_like(query))
+"""
+
+
+def test_a_worker_that_saw_laws_broken_and_nothing_else_has_ended_well(tmp_path):
+    (tmp_path / "zeros.py").write_text(ZEROS)
+    ended = judge(tmp_path, "zeros:kernel")
+    assert "verdict: does not conform: 3 broken\n" in ended.stdout
+    assert "after its last case" not in ended.stdout
+    assert ended.returncode == 1
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["by a person", "by a machine"])
 def test_an_interrupt_ends_the_workers_at_once_and_leaves_none(tmp_path, number):
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--pyargs", SUITE, "-k", CASES]
