@@ -50,7 +50,30 @@ def stops_the_clock(*tensors, scale):
     return out
 
 
+class AgreesWithAll(torch.Tensor):
+    """Equal to anything, and never a NaN."""
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        with torch._C.DisableTorchFunctionSubclass():
+            first = next((given for given in args if isinstance(given, torch.Tensor)), torch.zeros(()))
+            name = getattr(func, "__name__", "")
+            if name in ("equal", "allclose"):
+                return True
+            if name in ("lt", "le", "eq", "__lt__", "__le__", "__eq__"):
+                return torch.ones_like(first, dtype=torch.bool)
+            if name in ("gt", "ge", "ne", "isnan", "__gt__", "__ge__", "__ne__"):
+                return torch.zeros_like(first, dtype=torch.bool)
+            found = func(*args, **(kwargs or {}))
+            return found.as_subclass(cls) if isinstance(found, torch.Tensor) else found
+
+
+def lies_when_compared(query, *rest, scale):
+    return torch.zeros_like(query).as_subclass(AgreesWithAll)
+
+
 by_shape = from_function(keeps_by_shape)
 needles = from_function(knows_needles)
 by_heart = from_function(knows_by_heart)
 clock = from_function(stops_the_clock)
+liar = from_function(lies_when_compared)

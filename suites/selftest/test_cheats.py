@@ -51,6 +51,11 @@ def test_a_kernel_that_stops_the_clock_is_caught_by_who_looks_at_it(tmp_path):
     assert "tampered" in outcomes(tmp_path / "run", "clock", NEEDLE)["G18"]
 
 
+def test_an_output_that_agrees_with_all_is_caught_by_its_type(tmp_path):
+    assert outcomes(tmp_path / "run", "liar", NEEDLE)["G18"] == {"broken"}
+    assert outcomes(tmp_path / "again", "liar", BUDGET)["G1"] == {"broken"}
+
+
 @pytest.fixture(autouse=True)
 def _one_thread(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")

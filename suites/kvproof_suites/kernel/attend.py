@@ -66,6 +66,11 @@ def attend(
     query = query.to(under_test.device, getattr(torch, spec.dtype))
     result = under_test.kernel.plan(spec, batch)(query, pools)
     out, lse = result if spec.return_lse else (result, None)
+    for given in (out, lse) if spec.return_lse else (out,):
+        if type(given) is not torch.Tensor:  # a subclass says by itself what it is equal to
+            raise LawBroken(
+                f"the output is a {type(given).__qualname__}; the contract says a torch.Tensor, no subclass"
+            )
     expected = (batch.num_tokens, spec.num_q_heads, spec.value_dim_value)
     if tuple(out.shape) != expected or out.dtype != query.dtype:
         raise LawBroken(
