@@ -232,7 +232,8 @@ def sent_to_mlflow(folder: Path, uri: str) -> str:
 
 def outcome_of(report: pytest.TestReport) -> tuple[str, str | None] | None:
     """(outcome, reason) of a finished test; None while it is still under way."""
-    text = str(report.longrepr[2]) if isinstance(report.longrepr, tuple) else report.longreprtext
+    # Not ``longreprtext``: of pytest-xdist's workers it begins with the path of their interpreter.
+    text = str(report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr or "")
     if report.failed:
         stale = text.startswith(failures.STALE)
         return ("broken" if report.when == "call" and not stale else "error"), text

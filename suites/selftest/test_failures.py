@@ -14,7 +14,7 @@ import torch
 from kvproof_reports.records import read_run
 from kvproof_suites.kernel.cases import Case, decode
 from kvproof_suites.kernel.clusters import clusters, shares
-from kvproof_suites.kernel.pages import Pages
+from kvproof_suites.kernel.pages import Pages, repeat_rows
 from kvproof_suites.outcome import Element
 from kvproof_suites.repro.evidence import judged_launch, worst
 from kvproof_suites.repro.recorder import Launched, RecordedKernel
@@ -104,6 +104,9 @@ def test_a_worker_tells_the_same_story(folder: Path, needle: list[str]) -> None:
     ended = judge(folder, "--results=judged-again", "--seed=7", "-n", "1", impl=DUPLICATES)
     said = [line.replace("judged-again", "judged") for line in ended.stdout.splitlines()]
     assert set(needle) <= set(said), ended.stdout
+    told = [law["reason"] for law in read_run(folder / "judged-again").latest("law") if law["outcome"] == "broken"]
+    assert told
+    assert not any(sys.executable in reason for reason in told), "whose interpreter it was is nobody's business"
 
 
 def test_another_traceback_style_gives_the_source_back(folder: Path) -> None:
@@ -113,8 +116,8 @@ def test_another_traceback_style_gives_the_source_back(folder: Path) -> None:
 
 
 def pages() -> Pages:
-    """Three sequences of two blocks of two slots; the last two are one."""
-    return Pages(2, 8, ((3, 5), (6, 1), (6, 1)), (4, 4, 4), (1, 1, 1))
+    """Two sequences of two blocks of two slots, the second of them twice."""
+    return repeat_rows(Pages(2, 8, ((3, 5), (6, 1)), (4, 4), (1, 1)), [1, 2])
 
 
 def test_errors_are_counted_by_sequence_block_and_head_the_fullest_first() -> None:

@@ -20,8 +20,8 @@ def clusters(pages: Pages, wrong: torch.Tensor, slots: torch.Tensor | None = Non
         slots: [num_tokens, num_q_heads], the slot that each looks for, -1: none, not counted; None: the slot of the
             query's own token.
     """
-    first = {table: row for row, table in reversed(list(enumerate(pages.tables)))}
-    rows = torch.tensor([first[table] for table in pages.tables]).repeat_interleave(torch.tensor(pages.query_lens))
+    sequences = torch.tensor([pages.sequence(row) for row in range(len(pages.tables))])
+    rows = sequences.repeat_interleave(torch.tensor(pages.query_lens))
     slots = own_slots(pages)[:, None].expand(wrong.shape) if slots is None else slots
     counted = slots >= 0
     groups = {

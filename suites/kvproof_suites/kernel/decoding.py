@@ -42,8 +42,8 @@ def explain(
     worst = int((out[token, head] - expected[token, head]).abs().nan_to_num(math.inf).argmax())
     return (
         f"{count} of {int((needle.targets >= 0).sum())} queries decode to the wrong token.\n"
-        f"  sequence {row}, query position {position}, head {head} (key head {key_head}) looks for "
-        f"{needle.pages.describe(int(needle.targets[token, head]))};\n"
+        f"  sequence {needle.pages.sequence(row)}, query position {position}, head {head} (key head {key_head}) "
+        f"looks for {needle.pages.describe(int(needle.targets[token, head]))};\n"
         f"  {story}.\n"
         f"  channel {worst}: got {out[token, head, worst]:.4f}, want {expected[token, head, worst]:.0f}"
     )

@@ -33,6 +33,8 @@ class Pages:
     """Physical blocks of each row."""
     context_lens: tuple[int, ...]
     query_lens: tuple[int, ...]
+    repeats: tuple[int, ...] | None = None
+    """The sequence of the case that each row stands for, where rows are repeated."""
 
     @property
     def num_slots(self) -> int:
@@ -41,6 +43,10 @@ class Pages:
     @property
     def num_query_tokens(self) -> int:
         return sum(self.query_lens)
+
+    def sequence(self, row: int) -> int:
+        """Its number in the case, which is what a reader knows."""
+        return row if self.repeats is None else self.repeats[row]
 
     def slot(self, row: int, position: int) -> int:
         block = self.tables[row][position // self.block_size]
@@ -81,7 +87,7 @@ class Pages:
         place = f"physical block {block} slot {offset}"
         if slot in (owned := self.owners()):
             row, position = owned[slot]
-            return f"{place}, which belongs to sequence {row} position {position}"
+            return f"{place}, which belongs to sequence {self.sequence(row)} position {position}"
         if block == NULL_BLOCK:
             return f"{place}, in the null block"
         if slot in self.tail_slots():
@@ -125,6 +131,7 @@ def repeat_rows(pages: Pages, copies: Sequence[int]) -> Pages:
         tables=tuple(pages.tables[row] for row in rows),
         context_lens=tuple(pages.context_lens[row] for row in rows),
         query_lens=tuple(pages.query_lens[row] for row in rows),
+        repeats=tuple(map(pages.sequence, rows)),
     )
 
 
