@@ -80,14 +80,14 @@ def peak_bytes(work: str, path: Path, num_requests: int) -> int:
 def test_memory_does_not_grow_with_the_trace(name: str, work: str, tmp_path: Path) -> None:
     header, row = TRACES[name]
     peaks = []
-    for num_requests in (NUM_REQUESTS // 10, NUM_REQUESTS):
+    for num_requests in (10, NUM_REQUESTS // 10, NUM_REQUESTS):  # the first compiles what has to be compiled
         path = tmp_path / name
         with path.open("w") as file:
             file.write(header)
             file.writelines(map(row, range(num_requests)))
         peaks.append(peak_bytes(work, path, num_requests))
         path.unlink()
-    assert peaks[1] - peaks[0] < MOST_GROWTH_BYTES
+    assert peaks[2] - peaks[1] < MOST_GROWTH_BYTES
 
 
 def test_a_reader_that_keeps_what_it_has_read_is_seen(tmp_path: Path) -> None:
