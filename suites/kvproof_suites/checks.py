@@ -36,7 +36,7 @@ def check_features(implementation: Implementation) -> None:
     if implementation.kernel is None:
         return
     declared = getattr(implementation.kernel, "features", None)
-    if not isinstance(declared, set | frozenset | list | tuple):
+    if not isinstance(declared, set | frozenset | list | tuple) or not all(isinstance(name, str) for name in declared):
         raise pytest.UsageError(
             f"{implementation.name}: kernel.features is {declared!r}; give a set of names, empty for none"
         )

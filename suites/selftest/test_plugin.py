@@ -21,6 +21,7 @@ from kvproof_impls import from_function
 kernel = from_function(attend)
 zeros = from_function(lambda query, *tensors, scale: torch.zeros_like(query))
 picky = from_function(attend, unsupported=lambda spec: "runs on Sundays only")
+numbered = from_function(attend, features={"lse", 5})
 misspelt = from_function(attend, features={"lse", "windw"})
 wordless = from_function(attend, unsupported=lambda spec: "")
 def skipping(query, *tensors, scale):
@@ -84,6 +85,7 @@ def test_the_repeat_command_repeats_one_case(tmp_path: Path) -> None:
         ("mine:broken_factory", "RuntimeError: the driver is out to lunch"),
         ("mine:absent", "AttributeError"),
         ("mine:leaving_factory", "SystemExit: 0"),
+        ("mine:numbered", "give a set of names, empty for none"),
         ("mine:misspelt", "unknown feature 'windw'; did you mean 'window'?"),
         ("flash-attn", "flash-attn is unavailable"),
     ],

@@ -7,6 +7,7 @@ and no others. A failure prints the operations so far as a program.
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
@@ -55,7 +56,7 @@ class Driver:
         told = max_tokens is not None and invariants.reserves_ahead(self)
         fits = not told and bool(self.ask("can_allocate", len(tokens)))
         more = [key, max_tokens] if told else [key] if key else []
-        cached = int(self.operate("allocate", seq, tokens, *more, certain=fits))
+        cached = self.whole("B2", "allocate", self.operate("allocate", seq, tokens, *more, certain=fits))
         if not fits and not cached and not told:
             self.report("A6", f"can_allocate({len(tokens)}) was False, and allocate took {len(tokens)} uncached tokens")
         self.live[seq] = Live(key, self.epoch, tags_of(key, self.epoch, tokens))
@@ -148,7 +149,7 @@ class Driver:
         return callable(getattr(self.allocator, capability, None))
 
     def num_free(self) -> int:
-        return int(self.ask("num_free_blocks"))
+        return self.whole("A1", "num_free_blocks", self.ask("num_free_blocks"))
 
     def blocks_for(self, num_tokens: int) -> int:
         return -(-num_tokens // self.block_size)
@@ -180,6 +181,14 @@ class Driver:
             raise LawBroken(f"{law}: {what}\n  after\n    {program}", history=self.history) from cause
         if fatal:
             raise Derailed(f"{law}: {what}") from cause
+
+    def whole(self, law: str, method: str, given: Any) -> int:
+        """``given`` as an int, of whatever library; not ``int(given)``, which cuts a fraction off and reads a text."""
+        try:
+            return operator.index(given)
+        except TypeError as error:
+            self.report(law, f"{method} gave {given!r}, which is no whole number", fatal=True, cause=error)
+            raise
 
     def require(self, law: str, holds: bool, what: str, fatal: bool = False) -> None:
         if not holds:
@@ -228,7 +237,7 @@ class Driver:
             self.report("E5", f"{call} is valid and raised {type(error).__name__}: {error}", fatal=True, cause=error)
 
     def _table(self, seq: Hashable) -> list[int]:
-        return [int(block) for block in self.ask("block_table", seq)]
+        return [self.whole("A1", "block_table", block) for block in self.ask("block_table", seq)]
 
     def settle(self) -> None:
         self.refresh()

@@ -90,6 +90,16 @@ class TableOf64Blocks(PagedAllocator):
         return super().block_table(seq)[:64]
 
 
+class TableOfFloats(PagedAllocator):
+    def block_table(self, seq: Hashable) -> Any:
+        return [float(block) for block in super().block_table(seq)]
+
+
+class HitsAreText(PagedAllocator):
+    def allocate(self, seq: Hashable, tokens: Sequence[int], key: Key = ()) -> Any:
+        return str(super().allocate(seq, tokens, key))
+
+
 class IdsByTheirText(PagedAllocator):
     def allocate(self, seq: Hashable, tokens: Sequence[int], key: Key = ()) -> int:
         return super().allocate(str(seq), tokens, key)
@@ -128,6 +138,8 @@ WRONG: dict[str, Wrong] = {
         Wrong(ReadersOfFourBits, "A3", "ours", "the sixteenth reader is not counted"),
         Wrong(BlockIdsOfEightBits, "A1", "ROCm/ATOM#702", "block 256 is block 0"),
         Wrong(TableOf64Blocks, "A1", "GeeeekExplorer/nano-vllm#258", "a table ends after 64 blocks"),
+        Wrong(TableOfFloats, "A1", "ours", "block ids are floats, which a cast would take"),
+        Wrong(HitsAreText, "B2", "ours", "cached tokens are told as text, which a cast would read"),
         Wrong(IdsByTheirText, "E5", "ours", "1 and '1' are one sequence"),
         Wrong(AppendOfNothingMakesPrivate, "C1", "ours", "an append of no tokens forgets that the tail is shared"),
     )
