@@ -37,7 +37,7 @@ class Judged:
         return len(self.driver.live[seq].tags)
 
     def tokens(self, seq: Hashable) -> Sequence[int]:
-        return self.driver.live[seq].prefix
+        return self.driver.live[seq].tokens
 
     def live(self) -> list[Hashable]:
         return list(self.driver.live)

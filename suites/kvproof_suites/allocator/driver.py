@@ -15,12 +15,10 @@ from kvproof_impls.history import plain
 from kvproof_suites.allocator import invariants
 from kvproof_suites.allocator.demand import num_needed
 from kvproof_suites.allocator.history import History
-from kvproof_suites.allocator.live import Derailed, Live, spell
+from kvproof_suites.allocator.live import Derailed, Known, Live, remember, spell
 from kvproof_suites.allocator.shadow import ShadowPool, Tag, tags_of
 from kvproof_suites.allocator.writes import check_hit, hand_out, land, make_copies
 from kvproof_suites.outcome import LawBroken
-
-NUM_KNOWN_PREFIXES = 8
 
 
 class Driver:
@@ -29,6 +27,7 @@ class Driver:
     def __init__(self, allocator: Any, laws: Iterable[str], late: bool = False) -> None:
         self.allocator = allocator
         self.laws = frozenset(laws)
+        self.checks = invariants.checks_of(self.laws)
         self.late = late
         self.block_size: int = allocator.block_size
         self.shadow = ShadowPool(allocator.pool_blocks, allocator.block_size)
@@ -44,7 +43,7 @@ class Driver:
         self.committed: set[Tag] = set()
         self.step_in_flight: tuple[Any, dict[str, list[Any]]] | None = None
         """The last step's batch, and what its tensors held when it was given."""
-        self.known: dict[tuple[tuple[Hashable, ...], tuple[int, ...]], None] = {}
+        self.known: Known = {}
         self._unused = itertools.count(1_000_000)
         self.history = History(allocator.num_blocks, allocator.block_size, late)
 
@@ -60,7 +59,7 @@ class Driver:
         if not fits and not cached and not told:
             self.report("A6", f"can_allocate({len(tokens)}) was False, and allocate took {len(tokens)} uncached tokens")
         self.live[seq] = Live(key, self.epoch, tags_of(key, self.epoch, tokens))
-        self._remember(key, tuple(tokens))
+        remember(self.known, key, self.live[seq].tags)
         check_hit(self, seq, cached)
         hand_out(self, seq, cached, held=(), in_prompt=True)
         self.settle()
@@ -136,6 +135,7 @@ class Driver:
             land(self, seq)
         self.operate("reset_prefix_cache", certain=True)
         self.epoch += 1
+        self.known = {(key, tokens): tags_of(key, self.epoch, tokens) for key, tokens in self.known}
         self.settle()
 
     def fresh_tokens(self, num_tokens: int) -> list[int]:
@@ -171,7 +171,7 @@ class Driver:
         record = self.live[seq]
         if record.epoch == self.epoch:
             self.committed.update(record.tags[: len(record.tags) // self.block_size * self.block_size])
-            self._remember(record.key, record.prefix)
+            remember(self.known, record.key, record.tags)
 
     def report(self, law: str, what: str, fatal: bool = False, cause: Exception | None = None) -> None:
         """Raise LawBroken when ``law`` is enforced; otherwise go on, unless nothing can be judged any more."""
@@ -237,17 +237,14 @@ class Driver:
             self.report("E5", f"{call} is valid and raised {type(error).__name__}: {error}", fatal=True, cause=error)
 
     def _table(self, seq: Hashable) -> list[int]:
-        return [self.whole("A1", "block_table", block) for block in self.ask("block_table", seq)]
+        blocks = list(self.ask("block_table", seq))
+        try:
+            return list(map(operator.index, blocks))
+        except TypeError:
+            return [self.whole("A1", "block_table", block) for block in blocks]
 
     def settle(self) -> None:
         self.refresh()
-        for law in sorted(self.laws & set(invariants.INVARIANTS)):
-            for check in invariants.INVARIANTS[law]:
-                for fault in check(self):
-                    self.report(law, fault)
-
-    def _remember(self, key: tuple[Hashable, ...], tokens: tuple[int, ...]) -> None:
-        self.known.pop((key, tokens), None)
-        self.known[key, tokens] = None
-        if len(self.known) > NUM_KNOWN_PREFIXES:
-            del self.known[next(iter(self.known))]
+        for check, law in self.checks.items():
+            for fault in check(self):
+                self.report(law, fault)

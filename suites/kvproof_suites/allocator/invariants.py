@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Set
 from typing import TYPE_CHECKING, NamedTuple
 
 from kvproof_suites.allocator.shadow import Tag, place
@@ -77,21 +77,24 @@ def read_back(driver: Driver) -> Iterator[str]:
 
 
 def found_is_committed(driver: Driver) -> Iterator[str]:
-    for promise, tag in promises(driver):
-        if tag not in driver.committed and not from_before_reset(driver, tag):
-            yield f"{promise}; {tag} is in no block that was complete and committed"
+    for promise, tags in promises(driver):
+        for tag in never_committed(driver, tags):
+            if not from_before_reset(driver, tag):
+                yield f"{promise}; {tag} is in no block that was complete and committed"
 
 
 def found_is_held(driver: Driver) -> Iterator[str]:
-    for promise, tag in promises(driver):
-        if not driver.shadow.holds(tag) and not from_before_reset(driver, tag):
-            yield f"{promise}; no slot of the pool holds {tag}"
+    for promise, tags in promises(driver):
+        for tag in driver.shadow.missing(tags):
+            if not from_before_reset(driver, tag):
+                yield f"{promise}; no slot of the pool holds {tag}"
 
 
 def found_is_recent(driver: Driver) -> Iterator[str]:
-    for promise, tag in promises(driver):
-        if tag not in driver.committed and from_before_reset(driver, tag):
-            yield f"{promise}; {tag} was committed before the cache was reset, and never since"
+    for promise, tags in promises(driver):
+        for tag in never_committed(driver, tags):
+            if from_before_reset(driver, tag):
+                yield f"{promise}; {tag} was committed before the cache was reset, and never since"
 
 
 class Promise(NamedTuple):
@@ -105,16 +108,18 @@ class Promise(NamedTuple):
         return f"cached_prefix({self.query}, {self.key!r}) is {self.found}"
 
 
-def promises(driver: Driver) -> Iterator[tuple[Promise, Tag]]:
+def promises(driver: Driver) -> Iterator[tuple[Promise, list[Tag]]]:
     """What ``cached_prefix`` says of the prefixes that were seen, as the tags that must then be in the pool."""
     if not driver.can("cached_prefix"):
         return
-    for key, tokens in driver.known:
+    for (key, tokens), tags in driver.known.items():
         query = [*tokens, 0]  # one more token, so that a cap that leaves one to compute doesn't hide the last block
         found = driver.ask("cached_prefix", query, key)
-        promise = Promise(query, key, found)
-        for length in range(1, min(found, len(tokens)) + 1):
-            yield promise, Tag(key, driver.epoch, tokens[:length])
+        yield Promise(query, key, found), tags[: max(0, found)]
+
+
+def never_committed(driver: Driver, tags: list[Tag]) -> list[Tag]:
+    return [] if driver.committed.issuperset(tags) else [tag for tag in tags if tag not in driver.committed]
 
 
 def from_before_reset(driver: Driver, tag: Tag) -> bool:
@@ -150,3 +155,12 @@ INVARIANTS: Mapping[str, tuple[Check, ...]] = {
     "D1": (read_back,),
     "G11": (read_back,),
 }
+
+
+def checks_of(laws: Set[str]) -> dict[Check, str]:
+    """Each check once, in the order of the laws, with the first law that it stands for."""
+    found: dict[Check, str] = {}
+    for law in sorted(laws & set(INVARIANTS)):
+        for check in INVARIANTS[law]:
+            found.setdefault(check, law)
+    return found

@@ -1,4 +1,4 @@
-"""What the suite knows of a live sequence, and how it spells a call."""
+"""What the suite knows of a live sequence and of prompts that it has seen, and how it spells a call."""
 
 from __future__ import annotations
 
@@ -6,8 +6,13 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from kvproof_suites.allocator.shadow import Tag
+from kvproof_suites.allocator.shadow import Prefix, Tag
 from kvproof_suites.allocator.writes import Handed
+
+NUM_KNOWN = 8
+
+Known = dict[tuple[tuple[Hashable, ...], tuple[int, ...]], list[Tag]]
+"""Prompts that were seen lately, by key and tokens, and what stands in the pool where one is found."""
 
 
 class Derailed(Exception):
@@ -31,8 +36,12 @@ class Live:
     """Where its blocks were copied to while it is swapped out."""
 
     @property
-    def prefix(self) -> tuple[int, ...]:
-        return self.tags[-1].prefix if self.tags else ()
+    def prefix(self) -> Prefix | None:
+        return self.tags[-1].prefix if self.tags else None
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        return self.tags[-1].prefix.tokens() if self.tags else ()
 
     @property
     def num_covered(self) -> int:
@@ -41,3 +50,11 @@ class Live:
 
 def spell(method: str, args: Iterable[Any]) -> str:
     return f"{method}({', '.join(map(repr, args))})"
+
+
+def remember(known: Known, key: tuple[Hashable, ...], tags: list[Tag]) -> None:
+    tokens = tags[-1].prefix.tokens() if tags else ()
+    known.pop((key, tokens), None)
+    known[key, tokens] = list(tags)
+    if len(known) > NUM_KNOWN:
+        del known[next(iter(known))]

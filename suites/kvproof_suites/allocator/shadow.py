@@ -21,9 +21,44 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from typing import NamedTuple
+from weakref import WeakValueDictionary
 
 MAX_TOLD = 16
 """Numbers of a list that a text spells out."""
+
+
+class Prefix:
+    """A token and all before it. Equal ones are one object, so that to compare or hash one is one step, however long it
+    is: a history of real prompts has a million tags."""
+
+    __slots__ = ("__weakref__", "before", "length", "token")
+
+    def __init__(self, before: Prefix | None, token: int) -> None:
+        """By ``grown`` alone, which finds one that is there."""
+        self.before, self.token = before, token
+        self.length: int = 1 if before is None else before.length + 1
+
+    def __len__(self) -> int:
+        return self.length
+
+    def tokens(self) -> tuple[int, ...]:
+        found: list[int] = []
+        prefix: Prefix | None = self
+        while prefix is not None:
+            found.append(prefix.token)
+            prefix = prefix.before
+        return tuple(reversed(found))
+
+
+_PREFIXES: WeakValueDictionary[tuple[int, int], Prefix] = WeakValueDictionary()
+"""By the address of what is before it, which lives as long as it does, and its token."""
+
+
+def grown(before: Prefix | None, token: int) -> Prefix:
+    name = (id(before), token)
+    if (found := _PREFIXES.get(name)) is None:
+        found = _PREFIXES[name] = Prefix(before, token)
+    return found
 
 
 class Tag(NamedTuple):
@@ -32,13 +67,15 @@ class Tag(NamedTuple):
     key: tuple[Hashable, ...]
     epoch: int
     """How often the prefix cache was reset before its sequence was admitted: stands for the weights."""
-    prefix: tuple[int, ...]
-    """All tokens up to and including this one."""
+    prefix: Prefix
 
     def __str__(self) -> str:
         under = f" under key {self.key!r}" if self.key else ""
         since = f" (since reset {self.epoch})" if self.epoch else ""
-        return f"token {self.prefix[-1]} at position {len(self.prefix) - 1} of {shortened(self.prefix)}{under}{since}"
+        in_its_place = (
+            f"token {self.prefix.token} at position {len(self.prefix) - 1} of {shortened(self.prefix.tokens())}"
+        )
+        return f"{in_its_place}{under}{since}"
 
 
 def shortened(values: Sequence[int]) -> str:
@@ -48,13 +85,9 @@ def shortened(values: Sequence[int]) -> str:
     return f"[{', '.join(map(str, values[: MAX_TOLD - 1]))}, ... {values[-1]}]"
 
 
-def tags_of(key: tuple[Hashable, ...], epoch: int, tokens: Iterable[int], before: tuple[int, ...] = ()) -> list[Tag]:
-    """The tags of ``tokens`` when they follow the tokens ``before``."""
-    tags = []
-    for token in tokens:
-        before = (*before, token)
-        tags.append(Tag(key, epoch, before))
-    return tags
+def tags_of(key: tuple[Hashable, ...], epoch: int, tokens: Iterable[int], before: Prefix | None = None) -> list[Tag]:
+    """The tags of ``tokens`` when they follow ``before``."""
+    return [Tag(key, epoch, before := grown(before, token)) for token in tokens]
 
 
 class ShadowPool:
@@ -73,6 +106,8 @@ class ShadowPool:
         slot = block * self.block_size + offset
         if (old := self.slots[slot]) is not None:
             self._held[old] -= 1
+            if not self._held[old]:
+                del self._held[old]
         if tag is not None:
             self._held[tag] += 1
         self.slots[slot] = tag
@@ -82,9 +117,9 @@ class ShadowPool:
         for offset in range(self.block_size):
             self.write(destination, offset, (origin or self).read(source, offset))
 
-    def holds(self, tag: Tag) -> bool:
-        """Whether any slot of the pool has ``tag``."""
-        return self._held[tag] > 0
+    def missing(self, tags: Iterable[Tag]) -> list[Tag]:
+        """Those that no slot of the pool has."""
+        return [tag for tag in tags if tag not in self._held]
 
 
 def place(position: int, block: int, block_size: int) -> str:

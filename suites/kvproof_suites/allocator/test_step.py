@@ -176,7 +176,7 @@ def test_a_batch_that_is_committed_in_one_call_is_found_row_by_row(drive, make_a
     for seq in "abc":
         one_by_one.commit(seq)  # some publish output when the request ends, and find less here, either way
     for seq in "abc":
-        found, want = (d.ask("cached_prefix", [*d.live[seq].prefix, 0], ()) for d in (together, one_by_one))
+        found, want = (d.ask("cached_prefix", [*d.live[seq].tokens, 0], ()) for d in (together, one_by_one))
         together.require("B8", found == want, f"{found} tokens of {seq!r} are found; {want} after single commits")
 
 
