@@ -11,6 +11,8 @@ PROC = Path("/proc")
 CGROUP = Path("/sys/fs/cgroup")
 LARGEST_SHARE = 0.9
 """Of what is free: the rest is for what the implementation and the libraries below it take."""
+MOST_KEPT_BYTES = 2_000_000_000
+"""By torch, of memory that nothing lies in; to ask the device for a little of it again costs milliseconds."""
 
 
 def lack_of_room(what: str, num_bytes: int, device: str) -> str | None:
@@ -63,10 +65,15 @@ def _of_container() -> tuple[int, int] | None:
 
 
 def start_peak(device: str) -> bool:
-    """From here on the most that is held is counted anew; False where the system can't do so for the host."""
+    """From here on the most that is held is counted anew; False where the system can't do so for the host.
+
+    What torch keeps of a large test's memory goes back to the device, where other processes may need it.
+    """
     if device.startswith("cuda"):
         import torch
 
+        if torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device) > MOST_KEPT_BYTES:
+            torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)
     try:
         (PROC / "self/clear_refs").write_text("5")  # proc(5): the peak becomes what is held now

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -122,6 +123,19 @@ def test_the_most_that_is_held_is_counted_anew():
     assert 190_000_000 < memory.peak_bytes() - before < 250_000_000
     memory.start_peak("cpu")
     assert memory.peak_bytes() - before < 100_000_000
+
+
+@pytest.mark.parametrize(("reserved", "given_back"), [(8_600_000_000, 1), (100_000_000, 0)])
+def test_what_a_large_test_has_left_goes_back_to_the_device(reserved, given_back, monkeypatch):
+    calls = Counter()
+    figures = {"memory_reserved": reserved, "memory_allocated": 50_000_000, "max_memory_allocated": 70_000_000}
+    for name, figure in figures.items():
+        monkeypatch.setattr(torch.cuda, name, lambda device, figure=figure: figure)
+    for name in ("empty_cache", "reset_peak_memory_stats"):
+        monkeypatch.setattr(torch.cuda, name, lambda *device, name=name: calls.update([name]))
+    memory.start_peak("cuda:0")
+    assert calls == Counter(reset_peak_memory_stats=1, empty_cache=given_back)
+    assert memory.peaks("cuda:0", counts_host=False) == {"peak_device_bytes": 70_000_000}
 
 
 def test_what_an_implementation_takes_stands_in_its_records_and_at_the_end_of_its_run(tmp_path):
