@@ -98,16 +98,25 @@ class Pages:
 def lay_out(case: Case, generator: torch.Generator, churned: Sequence[int] = ()) -> Pages:
     """Give the sequences of ``case`` blocks in the case's layout, the first ``case.shared_blocks`` to all of them.
     Block 0 is the null block and stays unowned."""
-    needed = [-(-context_len // case.block_size) for context_len, _ in case.seqs]
-    own = [max(0, count - case.shared_blocks) for count in needed]
-    num_blocks = 1 + case.shared_blocks + sum(own) + NUM_FREE_BLOCKS
+    num_blocks = num_pool_blocks(case)
     order = physical_order(case.layout, num_blocks, generator, churned)
     shared, order, tables = order[: case.shared_blocks], order[case.shared_blocks :], []
-    for count, num_own in zip(needed, own, strict=True):
+    for count in blocks_needed(case):
+        num_own = max(0, count - case.shared_blocks)
         tables.append(tuple(shared[:count] + order[:num_own]))
         order = order[num_own:]
     context_lens, query_lens = zip(*case.seqs, strict=True)
     return Pages(case.block_size, num_blocks, tuple(tables), context_lens, query_lens)
+
+
+def blocks_needed(case: Case) -> list[int]:
+    """By each sequence, the shared ones included."""
+    return [-(-context_len // case.block_size) for context_len, _ in case.seqs]
+
+
+def num_pool_blocks(case: Case) -> int:
+    own = sum(max(0, count - case.shared_blocks) for count in blocks_needed(case))
+    return 1 + case.shared_blocks + own + NUM_FREE_BLOCKS
 
 
 def physical_order(layout: str, num_blocks: int, generator: torch.Generator, churned: Sequence[int]) -> list[int]:

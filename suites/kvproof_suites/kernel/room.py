@@ -8,7 +8,7 @@ import torch
 
 from kvproof_impls.contract import KVPools
 from kvproof_suites.kernel.cases import Case
-from kvproof_suites.kernel.pages import NUM_FREE_BLOCKS, pool_orders, untouched_pool
+from kvproof_suites.kernel.pages import num_pool_blocks, pool_orders, untouched_pool
 from kvproof_suites.memory import lack_of_room
 from kvproof_suites.outcome import not_run_here
 from kvproof_suites.under_test import KernelUnderTest
@@ -44,8 +44,7 @@ def large_pools(under_test: KernelUnderTest, case: Case, num_blocks: int) -> KVP
 
 
 def num_slots(case: Case) -> int:
-    needed = sum(-(-context_len // case.block_size) for context_len, _ in case.seqs)
-    return (1 + case.shared_blocks + needed + NUM_FREE_BLOCKS) * case.block_size
+    return num_pool_blocks(case) * case.block_size
 
 
 def pool_bytes(case: Case) -> int:
