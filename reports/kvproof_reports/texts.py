@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 MOST_CHARACTERS = 200_000
@@ -14,21 +14,31 @@ NOT_SHOWN = ("Cc", "Cf", "Cs")
 
 def storable(value: Any) -> Any:
     """What JSON holds, with lone surrogates as escapes: JSON can tell them, UTF-8 and so all that is made of it not."""
-    if isinstance(value, str):
-        return value if value.isascii() else value.encode("utf-8", "backslashreplace").decode("utf-8")
-    if isinstance(value, Mapping):
-        return {storable(name): storable(entry) for name, entry in value.items()}
-    return [storable(entry) for entry in value] if isinstance(value, list) else value
+    return _with_each(value, _encodable)
 
 
 def shortened(value: Any) -> Any:
     """What JSON holds, with no text beyond MOST_CHARACTERS: of a longer one the start, the end, and what is missing."""
-    if isinstance(value, str) and len(value) > MOST_CHARACTERS:
-        half = MOST_CHARACTERS // 2
-        return f"{value[:half]}\n... ({len(value) - 2 * half:,} characters are left out) ...\n{value[-half:]}"
+    return _with_each(value, _cut)
+
+
+def _with_each(value: Any, changed: Callable[[str], str]) -> Any:
+    if isinstance(value, str):
+        return changed(value)
     if isinstance(value, Mapping):
-        return {name: shortened(entry) for name, entry in value.items()}
-    return [shortened(entry) for entry in value] if isinstance(value, list) else value
+        return {_with_each(name, changed): _with_each(entry, changed) for name, entry in value.items()}
+    return [_with_each(entry, changed) for entry in value] if isinstance(value, list) else value
+
+
+def _encodable(text: str) -> str:
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def _cut(text: str) -> str:
+    if len(text) <= MOST_CHARACTERS:
+        return text
+    half = MOST_CHARACTERS // 2
+    return f"{text[:half]}\n... ({len(text) - 2 * half:,} characters are left out) ...\n{text[-half:]}"
 
 
 def visible(text: str) -> str:

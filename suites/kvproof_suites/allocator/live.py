@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from kvproof_suites.allocator.shadow import Prefix, Tag
+from kvproof_suites.allocator.shadow import Prefix, Tag, tokens_of
 from kvproof_suites.allocator.writes import Handed
 
 NUM_KNOWN = 8
@@ -41,7 +41,7 @@ class Live:
 
     @property
     def tokens(self) -> tuple[int, ...]:
-        return self.tags[-1].prefix.tokens() if self.tags else ()
+        return tokens_of(self.tags)
 
     @property
     def num_covered(self) -> int:
@@ -53,8 +53,8 @@ def spell(method: str, args: Iterable[Any]) -> str:
 
 
 def remember(known: Known, key: tuple[Hashable, ...], tags: list[Tag]) -> None:
-    tokens = tags[-1].prefix.tokens() if tags else ()
-    known.pop((key, tokens), None)
-    known[key, tokens] = list(tags)
+    name = (key, tokens_of(tags))
+    known.pop(name, None)
+    known[name] = list(tags)
     if len(known) > NUM_KNOWN:
         del known[next(iter(known))]

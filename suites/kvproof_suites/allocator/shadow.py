@@ -90,6 +90,11 @@ def tags_of(key: tuple[Hashable, ...], epoch: int, tokens: Iterable[int], before
     return [Tag(key, epoch, before := grown(before, token)) for token in tokens]
 
 
+def tokens_of(tags: Sequence[Tag]) -> tuple[int, ...]:
+    """The tokens of a sequence that has ``tags``."""
+    return tags[-1].prefix.tokens() if tags else ()
+
+
 class ShadowPool:
     """``pool_blocks`` blocks of ``block_size`` slots, each with a tag or, before its first write, None."""
 
