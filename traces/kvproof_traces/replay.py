@@ -91,13 +91,11 @@ def replay(
         RuntimeError: more steps than the work can need.
     """
     _check_arguments(max_num_seqs, watermark, step_ms)
+    coming = iter(requests) if step_ms is None else in_order(requests)
     if isinstance(requests, Sized):
-        num_requests = len(requests)
-        for _ in in_order(requests) if step_ms is not None else ():  # before the allocator is touched
-            pass
+        num_requests, coming = len(requests), iter(list(coming))  # what is out of order touches no allocator
     free_before = allocator.num_free_blocks()
     counted = math.inf if num_requests is None else num_requests
-    coming = iter(requests) if step_ms is None else in_order(requests)
     engine = _Engine(coming, allocator, counted, max_num_seqs, watermark, step_ms)
     while engine.step():
         # In every step the request admitted first gets a token or ends, and nothing generated is lost.
